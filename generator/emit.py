@@ -1,0 +1,118 @@
+"""Values as YAML that a 1.1 reader (cloud-init) and a 1.2 reader (Go) understand alike.
+
+PyYAML's own emitter leaves ``1e3`` or ``08`` unquoted, which a 1.2 reader takes for
+numbers (PyYAML #860), differs between its C and its Python half, and the Python half
+takes 10 ms for a seed. This one writes block style, quotes whatever is not plainly a word, and
+keeps text of several lines readable.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+# Starts like a word or a path, and no character in it means anything to YAML.
+_PLAIN = re.compile(r"(?:[A-Za-z/]|-(?=[A-Za-z]))(?:[A-Za-z0-9_./@+=-]|:(?=[A-Za-z0-9_./@+=-]))*")
+_KEY_LIMIT = 1000
+_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+# What a YAML reader may not find raw in a file, or takes for a line break.
+_UNPRINTABLE = re.compile(
+    r"[^\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+)
+
+
+def dump(value: Any, indent: int = 0) -> str:
+    """Return `value` as whole lines, each indented by `indent` spaces.
+
+    Takes mappings with string keys, lists, tuples, strings, numbers, booleans and None.
+
+    >>> print(dump({"runcmd": [["echo", "a: b"]], "note": "no"}), end="")
+    runcmd:
+      - [echo, "a: b"]
+    note: "no"
+    """
+    pad = " " * indent
+    if isinstance(value, Mapping) and value:
+        return "".join(f"{_key(key, pad)}:{_beside(item, indent)}" for key, item in value.items())
+    if isinstance(value, list | tuple) and value:
+        return "".join(f"{pad}-{_below_dash(item, indent)}" for item in value)
+    return f"{pad}{inline(value)}\n"
+
+
+def inline(value: Any) -> str:
+    """Return a scalar, or an empty collection, in one line, as it may stand anywhere."""
+    if isinstance(value, str):
+        return value if _is_plain(value) else _quoted(value)
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return _float(value)
+    if isinstance(value, Mapping | list | tuple) and not value:
+        return "{}" if isinstance(value, Mapping) else "[]"
+    raise TypeError(f"{type(value).__name__} is not a YAML scalar")
+
+
+def _beside(value: Any, indent: int) -> str:
+    if isinstance(value, Mapping | list | tuple) and value:
+        return "\n" + dump(value, indent + 2)
+    return f" {_scalar(value, indent + 2)}\n"
+
+
+def _below_dash(value: Any, indent: int) -> str:
+    if isinstance(value, list | tuple) and value and all(map(_is_short, value)):
+        return f" [{', '.join(map(_in_brackets, value))}]\n"
+    if isinstance(value, Mapping | list | tuple) and value:
+        return " " + dump(value, indent + 2)[indent + 2 :]
+    return f" {_scalar(value, indent + 2)}\n"
+
+
+def _scalar(value: Any, indent: int) -> str:
+    return _text(value, indent) if isinstance(value, str) else inline(value)
+
+
+def _is_short(value: Any) -> bool:
+    return not isinstance(value, Mapping | list | tuple) and "\n" not in str(value)
+
+
+def _in_brackets(value: Any) -> str:
+    # Readers before PyYAML 5.1 take any colon in a flow list for a key's.
+    return _quoted(value) if isinstance(value, str) and ":" in value else inline(value)
+
+
+def _key(key: str, pad: str) -> str:
+    text = inline(key)
+    # Without the question mark a reader looks 1024 characters ahead for the colon.
+    return f"{pad}{text}" if len(text) < _KEY_LIMIT else f"{pad}? {text}\n{pad}"
+
+
+def _is_plain(text: str) -> bool:
+    return bool(_PLAIN.fullmatch(text)) and text.lower() not in _WORDS
+
+
+def _text(text: str, indent: int) -> str:
+    # A literal block cannot hold a first line that is indented or empty without an
+    # indicator, and more than one line break at its end without another.
+    if "\n" not in text or text[0] in " \t\n" or text.endswith("\n\n") or _UNPRINTABLE.search(text):
+        return inline(text)
+    pad = " " * indent
+    lines = text.removesuffix("\n").split("\n")
+    mark = "|" if text.endswith("\n") else "|-"
+    return "\n".join([mark, *(f"{pad}{line}" if line else "" for line in lines)])
+
+
+def _quoted(text: str) -> str:
+    quoted = json.dumps(text, ensure_ascii=False)
+    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)
+
+
+def _float(value: float) -> str:
+    text = repr(value)
+    if not math.isfinite(value):
+        return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}[text]
+    # YAML 1.1 wants a point before an exponent.
+    return text if "." in text or "e" not in text else text.replace("e", ".0e")

@@ -1,0 +1,153 @@
+"""Reading and writing files: whole or not at all, and a secret is never readable by others."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from generator.problem import Refused, refuse
+
+_LIMIT = 4 << 20  # bytes; no spec, certificate or key comes near it
+
+
+def read(path: Path, *, limit: int = _LIMIT) -> bytes:
+    """Return the content of a regular file of at most `limit` bytes; raise `Refused` else.
+
+    Opened without blocking, so that a FIFO in a workspace cannot hang the reader.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise refuse(f"{path} is not a regular file")
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise cannot("read", path, error) from error
+    if len(data) > limit:
+        raise refuse(f"{path} is larger than {limit} bytes")
+    return data
+
+
+def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Put `data` at `path` so that a reader, a kill or a full disk sees the old file or the new.
+
+    The file has `mode` (less the umask) from its first moment: it is made under another
+    name beside the target and renamed. A symbolic link is followed. Raises `Refused`.
+    """
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(6)}.tmp")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError):
+            raise cannot("write", path, error) from error
+        raise
+
+
+def create(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Like `write_atomic`, but never over a file that is there: `Refused` then.
+
+    link(2) fails where the name is taken, which rename(2) does not.
+    """
+    temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(6)}.tmp")
+    write_atomic(temporary, data, mode)
+    try:
+        os.link(temporary, path)
+    except FileExistsError as error:
+        raise refuse(f"{path} is there already", "it was left as it is") from error
+    except OSError as error:
+        raise cannot("write", path, error) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def cannot(verb: str, path: Path | str, error: OSError) -> Refused:
+    """Return the refusal that tells why the system would not `verb` a path."""
+    reason = (error.strerror or str(error)).lower()
+    return refuse(f"cannot {verb} {path}: {reason}")
+
+
+def check_target(output: str | None, *, binary: bool, secret: bool, folder: bool) -> None:
+    """Refuse a target that must not take what is to be written, before anything is made.
+
+    `output` is a path, or None or ``-`` for stdout. Raises `Refused`.
+    """
+    to_stdout = output in (None, "-")
+    if folder and to_stdout:
+        raise refuse("a folder cannot be written to stdout", "say where it goes: -o DIR")
+    if to_stdout and sys.stdout.isatty() and (binary or secret):
+        what = "an ISO" if binary else "a private key"
+        raise refuse(
+            f"{what} is not written to a terminal", "redirect it, > FILE, or write it with -o FILE"
+        )
+    if not to_stdout and output:
+        _check_parent(Path(output), folder=folder)
+
+
+def _check_parent(path: Path, *, folder: bool) -> None:
+    if path.is_dir() and not folder:
+        raise refuse(f"{path} is a folder", "name a file in it")
+    if folder and path.exists() and not path.is_dir():
+        raise refuse(f"{path} is a file, and a folder is to be written")
+    if not path.parent.is_dir():
+        raise refuse(f"there is no folder {path.parent}", f"make it: mkdir -p {path.parent}")
+
+
+def put(data: bytes | Mapping[str, bytes | None], output: str | None) -> None:
+    """Write bytes to stdout or to a file, or the files of a folder. Raises `Refused`."""
+    if isinstance(data, Mapping):
+        put_folder(Path(output or ""), data)
+    elif output in (None, "-"):
+        put_stdout(data)
+    else:
+        write_atomic(Path(output), data)
+
+
+def put_stdout(data: bytes) -> None:
+    """Write to stdout; a regular file behind it is closed to others before its first byte."""
+    descriptor = sys.stdout.fileno()
+    try:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.fchmod(descriptor, 0o600)
+        with os.fdopen(descriptor, "wb", closefd=False) as stream:
+            stream.write(data)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise cannot("write", "standard output", error) from error
+
+
+def put_folder(folder: Path, artifacts: Mapping[str, bytes | None]) -> None:
+    """Write files into a folder, 0700 where it is new, each of them whole or not at all.
+
+    A file that is None is taken away: left there by an earlier run, it would be read.
+    """
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for name, data in artifacts.items():
+            if data is None:
+                (folder / name).unlink(missing_ok=True)
+            else:
+                write_atomic(folder / name, data)
+    except OSError as error:
+        raise cannot("write", folder, error) from error
+
+
+def make_folder(folder: Path, mode: int) -> None:
+    """Make a folder, and those above it, where it is missing. Raises `Refused`."""
+    try:
+        folder.mkdir(mode, parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot("make", folder, error) from error
