@@ -1,0 +1,73 @@
+"""How the authority's key is kept: who can read it, and whether git has it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+import subprocess
+from typing import TYPE_CHECKING
+
+from generator import files
+from generator.problem import Problem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KEY = "ca-key.pem"
+
+
+def exposed(folder: Path) -> list[Problem]:
+    """Return a warning where others than the owner may read or write the key in `folder`."""
+    path = folder / KEY
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except OSError as error:
+        raise files.cannot("read", path, error) from error
+    if not mode & 0o077:
+        return []
+    return [
+        Problem(
+            f"{path} is open to others than its owner (mode {mode:04o})",
+            f"chmod 600 {shlex.quote(str(path))}",
+            severity="warning",
+        )
+    ]
+
+
+def tracked(folder: Path) -> list[Problem]:
+    """Return an error where git tracks the key in `folder`: then every clone has it.
+
+    Asks git, where it is installed, and lets nothing run that the repository's own
+    configuration names: a monitor, a hook, a transport for objects that are missing.
+    """
+    path = (folder / KEY).resolve()
+    if not any(os.path.lexists(parent / ".git") for parent in path.parents):
+        return []
+    # A caller inside a git hook has GIT_DIR and GIT_INDEX_FILE of another repository.
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environ |= {"GIT_ALLOW_PROTOCOL": "none", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    command = ["git", "-c", "core.fsmonitor=false", "-c", "safe.directory=*"]
+    command += ["-C", str(path.parent), "ls-files", "--error-unmatch", "--", path.name]
+    try:
+        answer = subprocess.run(
+            command,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+            timeout=30,  # seconds; an index on a slow network share
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    if answer.returncode:
+        return []
+    quoted = shlex.quote(str(path.parent))
+    return [
+        Problem(
+            f"git tracks the authority's key {path}: whoever has a clone can issue certificates",
+            f"git -C {quoted} rm --cached {KEY}, add it to .gitignore, and if it was ever"
+            " pushed, make a new authority",
+        )
+    ]
