@@ -1,0 +1,166 @@
+"""The spec as frozen values: what an operator asked of one node, defaults filled in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """An InfiniBand fabric and the HCAs by which this node hangs on it."""
+
+    name: str
+    hcas: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LlamaCpp:
+    """Where llama-server is (empty: on PATH) and how many requests it takes at once."""
+
+    bin: str = ""
+    parallel: int = 4
+
+
+@dataclass(frozen=True)
+class Vllm:
+    """Where the vllm entry point is (empty: on PATH) and how its replicas are launched."""
+
+    bin: str = ""
+    launch_mode: str = "ray"
+
+
+@dataclass(frozen=True)
+class Sglang:
+    """The interpreter of the virtualenv that holds SGLang (empty: on PATH)."""
+
+    python: str = ""
+
+
+@dataclass(frozen=True)
+class Engines:
+    """The engines that the agent may launch."""
+
+    llamacpp: LlamaCpp = LlamaCpp()
+    vllm: Vllm = Vllm()
+    sglang: Sglang = Sglang()
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """How the agent finds GPUs and HCAs."""
+
+    nvidia_smi: str = ""
+    ib_root: str = "/sys/class/infiniband"
+    prefer_nvml: bool = False
+    skip_gpus: bool = False
+
+
+@dataclass(frozen=True)
+class Supervisor:
+    """How the agent runs engines; durations in Go's form (``60s``)."""
+
+    work_dir: str = "/var/lib/llmgw-agent"
+    log_lines: int = 512
+    stop_timeout: str = "60s"
+    health_interval: str = "2s"
+
+
+@dataclass(frozen=True)
+class Agent:
+    """The agent's pace towards the control plane; durations in Go's form."""
+
+    heartbeat_interval: str = "5s"
+    reconnect_base: str = "1s"
+    reconnect_max: str = "30s"
+
+
+@dataclass(frozen=True)
+class Release:
+    """The llmgw release: `sha256` maps an architecture (amd64, arm64) to 64 hex digits."""
+
+    version: str
+    url: str
+    sha256: Mapping[str, str]
+
+    def url_for(self, arch: str) -> str:
+        """Return the address of this release's binary for one architecture."""
+        return self.url.replace("{version}", self.version).replace("{arch}", arch)
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """How long a certificate is asked to live, in whole days."""
+
+    days: int = 365
+
+
+@dataclass(frozen=True)
+class Spec:
+    """All that one node's seed is made from, but for its identity.
+
+    `network` is netplan version 2 (the content below ``network:``) or None;
+    `cloud_config` the operator's own user-data keys.
+    """
+
+    node_id: str
+    server: str
+    mgmt_addr: str
+    release: Release
+    mgmt_interface: str = "eth0"
+    groups: tuple[str, ...] = ()
+    fabrics: tuple[Fabric, ...] = ()
+    engines: Engines = Engines()
+    discovery: Discovery = Discovery()
+    supervisor: Supervisor = Supervisor()
+    agent: Agent = Agent()
+    identity: Lifetime = Lifetime()
+    network: Mapping[str, Any] | None = None
+    cloud_config: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def build(node_id: str, values: Mapping[str, Any], network: Mapping[str, Any] | None) -> Spec:
+    """Return the spec of values that have passed the schema and the checks.
+
+    >>> release = {"version": "v1", "url": "https://h/{arch}", "sha256": {"amd64": "AB"}}
+    >>> values = {"server": "https://h", "mgmt_addr": "10.0.0.7", "release": release}
+    >>> build("n7", values, None).release.sha256["amd64"]
+    'ab'
+    """
+    engines = values.get("engines", {})
+    release = values["release"]
+    digests = {arch: digest.lower() for arch, digest in release["sha256"].items()}
+    return Spec(
+        node_id=node_id,
+        server=values["server"],
+        mgmt_addr=values["mgmt_addr"],
+        release=Release(release["version"], release["url"], MappingProxyType(digests)),
+        mgmt_interface=values.get("mgmt_interface", Spec.mgmt_interface),
+        groups=tuple(values.get("groups", ())),
+        fabrics=tuple(
+            Fabric(fabric["name"], tuple(fabric["hcas"])) for fabric in values.get("fabrics", ())
+        ),
+        engines=Engines(
+            LlamaCpp(**engines.get("llamacpp", {})),
+            Vllm(**engines.get("vllm", {})),
+            Sglang(**engines.get("sglang", {})),
+        ),
+        discovery=Discovery(**values.get("discovery", {})),
+        supervisor=Supervisor(**values.get("supervisor", {})),
+        agent=Agent(**values.get("agent", {})),
+        identity=Lifetime(**values.get("identity", {})),
+        network=network,
+        cloud_config=MappingProxyType(values.get("cloud_config", {})),
+    )
+
+
+def digest(spec: Spec) -> str:
+    """Return 64 hex digits that differ where two specs differ."""
+    text = json.dumps(
+        spec, sort_keys=True, default=lambda x: dict(x) if isinstance(x, Mapping) else vars(x)
+    )
+    return hashlib.sha256(text.encode()).hexdigest()
