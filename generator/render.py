@@ -1,0 +1,177 @@
+"""Spec and identity become the texts of a seed, by way of templates/."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from generator import emit
+from generator.problem import refuse
+from generator.resources import TEMPLATES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from generator.identity import Identity
+    from generator.spec import Spec
+
+ONBOARD = "/usr/local/lib/llmgw/onboard"
+_UNITS = "/etc/systemd/system"
+
+# What lands on the node, in the order in which cloud-init writes it: path, mode, and the
+# template it comes from (the identity's files have none). The list of digests is added last.
+_FILES = (
+    ("/etc/llmgw/ca.pem", 0o644, None),
+    ("/etc/llmgw/agent.pem", 0o644, None),
+    ("/etc/llmgw/agent-key.pem", 0o600, None),
+    ("/etc/llmgw/agent.yaml", 0o644, "agent.yaml.j2"),
+    ("/etc/llmgw/onboard.conf", 0o644, "onboard.conf.j2"),
+    (ONBOARD, 0o755, "onboard"),
+    (f"{_UNITS}/llmgw-agent.service", 0o644, "llmgw-agent.service"),
+    (f"{_UNITS}/llmgw-onboard.service", 0o644, "llmgw-onboard.service"),
+    (f"{_UNITS}/multi-user.target.d/llmgw-onboard.conf", 0o644, "llmgw-onboard.conf"),
+)
+_DIGESTS = "/etc/llmgw/seed.sha256"
+PATHS = frozenset({path for path, _, _ in _FILES} | {_DIGESTS})
+"""Every path that a seed writes; an operator's write_files must leave them alone."""
+
+
+@dataclass(frozen=True)
+class File:
+    """A file as it is to be on the node, owned by root."""
+
+    path: str
+    mode: int
+    content: str
+
+
+@dataclass(frozen=True)
+class Seed:
+    """The artifacts of one node; `network_config` is None where the spec has no network."""
+
+    node_id: str
+    instance_id: str
+    files: tuple[File, ...]
+    user_data: bytes
+    meta_data: bytes
+    network_config: bytes | None
+
+    def artifacts(self) -> dict[str, bytes]:
+        """Return what a NoCloud seed consists of, by the file names that cloud-init looks for."""
+        named = {"user-data": self.user_data, "meta-data": self.meta_data}
+        if self.network_config is not None:
+            named["network-config"] = self.network_config
+        return named
+
+
+def environment(overrides: Path | None = None) -> jinja2.Environment:
+    """Return the templates, those of the folder `overrides` first where it has them."""
+    folders = [TEMPLATES] if overrides is None else [overrides, TEMPLATES]
+    made = ImmutableSandboxedEnvironment(
+        loader=jinja2.FileSystemLoader(folders),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # what is rendered is YAML and shell, each with its filter
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.filters["yaml"] = emit.inline
+    made.filters["yaml_lines"] = lambda value, indent=0: emit.dump(value, indent).rstrip("\n")
+    made.filters["sh"] = shlex.quote
+    return made
+
+
+def render(spec: Spec, identity: Identity, templates: jinja2.Environment) -> Seed:
+    """Return the node's seed. Raises `Refused` where a template is at fault."""
+    instance_id = _instance_id(spec)
+    context = {
+        **vars(spec),
+        "hostname": spec.node_id,
+        "instance_id": instance_id,
+        "not_before": int(identity.not_before.timestamp()),
+        "not_after": int(identity.not_after.timestamp()),
+    }
+    given = {
+        "/etc/llmgw/ca.pem": identity.roots_pem,
+        "/etc/llmgw/agent.pem": identity.certificate_pem,
+        "/etc/llmgw/agent-key.pem": identity.key or b"",
+    }
+    files = [
+        File(path, mode, _fill(templates, name, context) if name else given[path].decode())
+        for path, mode, name in _FILES
+    ]
+    files.append(File(_DIGESTS, 0o644, _digests(files)))
+    context |= _cloud_config(spec, _fill(templates, "bootcmd.j2", context), files)
+    network = _fill(templates, "network-config.j2", context) if spec.network else None
+    return Seed(
+        node_id=spec.node_id,
+        instance_id=instance_id,
+        files=tuple(files),
+        user_data=_fill(templates, "user-data.j2", context).encode(),
+        meta_data=_fill(templates, "meta-data.j2", context).encode(),
+        network_config=None if network is None else network.encode(),
+    )
+
+
+def _instance_id(spec: Spec) -> str:
+    """Return an id that changes only with what cloud-init itself would have to do again.
+
+    A new id makes it replace the SSH host keys and run runcmd again, so a new certificate,
+    setting or release must not change it.
+    """
+    meaning = json.dumps([spec.node_id, spec.network, dict(spec.cloud_config)], sort_keys=True)
+    return f"{spec.node_id}-{hashlib.sha256(meaning.encode()).hexdigest()[:12]}"
+
+
+def _digests(files: list[File]) -> str:
+    """Return the list that ``sha256sum -c`` reads from the file system's root."""
+    return "".join(
+        f"{hashlib.sha256(file.content.encode()).hexdigest()}  {file.path.lstrip('/')}\n"
+        for file in files
+    )
+
+
+def _cloud_config(spec: Spec, bootcmd: str, files: list[File]) -> dict[str, Any]:
+    """Return our own user-data keys joined with the operator's; what is only his is `extra`."""
+    extra = dict(spec.cloud_config)
+    ours = [
+        {
+            "path": file.path,
+            "owner": "root:root",
+            "permissions": f"{file.mode:04o}",
+            "content": file.content,
+        }
+        for file in files
+    ]
+    return {
+        # Ours first: a file of the operator's that cannot be written ends cloud-init's list.
+        "bootcmd": [bootcmd, *extra.pop("bootcmd", ())],
+        "write_files": [*ours, *extra.pop("write_files", ())],
+        "runcmd": [*extra.pop("runcmd", ()), [ONBOARD, "wait"]],
+        "preserve_hostname": False,
+        "extra": extra,
+    }
+
+
+def _fill(templates: jinja2.Environment, name: str, context: Mapping[str, Any]) -> str:
+    try:
+        if name.endswith(".j2"):
+            return templates.get_template(name).render(context)
+        assert templates.loader is not None  # noqa: S101 - environment() gives it one
+        return templates.loader.get_source(templates, name)[0]
+    except jinja2.TemplateSyntaxError as error:
+        raise refuse(
+            f"template {error.filename or name}:{error.lineno}: {error.message}"
+        ) from error
+    except (jinja2.TemplateError, UnicodeDecodeError, TypeError, ArithmeticError) as error:
+        raise refuse(
+            f"template {name} cannot be rendered: {error}",
+            "templates/ in the workspace overrides what gen-seed ships",
+        ) from error

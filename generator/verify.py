@@ -1,0 +1,125 @@
+"""Reads what was rendered as its readers will, and compares it with what was asked for.
+
+A template that an operator overrides, or a value that breaks out of its place, is found here
+and not on a machine.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from generator import render, schema, source
+from generator.problem import Problem, Refused
+
+if TYPE_CHECKING:
+    from generator.spec import Spec
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # both build the same values
+
+
+def verify(seed: render.Seed, spec: Spec) -> None:
+    """Raise `Refused` with every point in which the seed is not what the spec asks for."""
+    found = [
+        *_transport(seed.user_data),
+        *_user_data(seed, spec),
+        *_same("meta-data", _load(seed.meta_data), _meta_data(seed)),
+        *_agent(seed, spec),
+    ]
+    if seed.network_config is not None:
+        found += _same("network-config", _load(seed.network_config), spec.network)
+    if found:
+        hint = "a template is at fault: templates/ in the workspace overrides gen-seed's own"
+        raise Refused(Problem(f"{seed.node_id}: rendered {message}", hint) for message in found)
+
+
+def agent_config(spec: Spec) -> dict[str, Any]:
+    """Return what agent.yaml must say: keys and defaults as the llmgw agent reads them."""
+    engines, discovery, supervisor = spec.engines, spec.discovery, spec.supervisor
+    return {
+        "node_id": spec.node_id,
+        "server": spec.server,
+        "tls": {
+            "ca": "/etc/llmgw/ca.pem",
+            "cert": "/etc/llmgw/agent.pem",
+            "key": "/etc/llmgw/agent-key.pem",
+        },
+        "mgmt_addr": spec.mgmt_addr,
+        "mgmt_interface": spec.mgmt_interface,
+        **vars(spec.agent),
+        "fabrics": [{"name": fabric.name, "hcas": list(fabric.hcas)} for fabric in spec.fabrics],
+        "discovery": vars(discovery),
+        "engines": {name: vars(engine) for name, engine in vars(engines).items()},
+        "supervisor": vars(supervisor),
+    }
+
+
+def _transport(user_data: bytes) -> list[str]:
+    """Check the bytes: cloud-init ignores a part whose first line is not exactly right."""
+    found = []
+    if not user_data.startswith(b"#cloud-config\n"):
+        found.append("user-data does not begin with the line #cloud-config")
+    if b"\r" in user_data:
+        found.append("user-data has a carriage return")
+    # cloud-init parses everything as MIME when it sees this near the start (user_data.py).
+    if b"mime-version:" in user_data[:4096].lower():
+        found.append("user-data has 'mime-version:' in its first 4096 bytes")
+    return found
+
+
+def _user_data(seed: render.Seed, spec: Spec) -> list[str]:
+    config = _load(seed.user_data)
+    if not isinstance(config, dict):
+        return ["user-data is not a YAML mapping"]
+    found = _same("user-data hostname", config.get("hostname"), spec.node_id)
+    written = config.get("write_files")
+    ours = [
+        {"path": f.path, "owner": "root:root", "permissions": f"{f.mode:04o}", "content": f.content}
+        for f in seed.files
+    ]
+    theirs = spec.cloud_config
+    found += _same("user-data write_files", written, [*ours, *theirs.get("write_files", ())])
+    commands = [*theirs.get("runcmd", ()), [render.ONBOARD, "wait"]]
+    found += _same("user-data runcmd", config.get("runcmd"), commands)
+    for key, value in theirs.items():
+        if key not in ("write_files", "runcmd", "bootcmd"):
+            found += _same(f"user-data {key}", config.get(key), value)
+    return found
+
+
+def _meta_data(seed: render.Seed) -> dict[str, str]:
+    return {"instance-id": seed.instance_id, "local-hostname": seed.node_id}
+
+
+def _agent(seed: render.Seed, spec: Spec) -> list[str]:
+    text = next(file.content for file in seed.files if file.path.endswith("/agent.yaml"))
+    found = _same("agent.yaml", _load(text.encode()), agent_config(spec))
+    return found or [
+        f"agent.yaml: {problem.path}: {problem.message}"
+        for problem in schema.problems(source.parse(text.encode(), "agent.yaml"), "agent")
+    ]
+
+
+def _load(data: bytes) -> Any:
+    try:
+        return yaml.load(data, _Loader)  # noqa: S506 - a safe loader, the C one where there is one
+    except yaml.YAMLError as error:
+        return f"not YAML: {error.__class__.__name__}"
+
+
+def _same(what: str, found: Any, wanted: Any) -> list[str]:
+    """Name the first place where two values differ, without their text: it may be secret."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        for key in [*wanted, *found]:
+            if key not in found or key not in wanted:
+                return [f"{what} {'lacks' if key in wanted else 'has a stray'} {key!r}"]
+            if differing := _same(f"{what}.{key}", found[key], wanted[key]):
+                return differing
+        return []
+    if isinstance(found, list) and isinstance(wanted, list) and len(found) == len(wanted):
+        pairs = enumerate(zip(found, wanted, strict=True))
+        return next((bad for i, (a, b) in pairs if (bad := _same(f"{what}[{i}]", a, b))), [])
+    # 1 is not True here, whatever Python says of them.
+    equal = type(found) is type(wanted) and found == wanted
+    return [] if equal else [f"{what} is not what the spec asks for"]
