@@ -1,0 +1,157 @@
+"""The two servers that a node talks to: one that has the release, and the control plane."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import sys
+import threading
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from generator.prove.tls import server_context
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from generator.prove.tls import Authority
+
+_AGENT = Path(__file__).with_name("agent.py")
+
+
+def agent_binary(version: str = "v0.0.0") -> bytes:
+    """Return the stand-in for a release's llmgw binary; each version has its own bytes."""
+    return _AGENT.read_bytes().replace(b'"v0.0.0"', json.dumps(version).encode())
+
+
+class _Server(ThreadingHTTPServer):
+    """HTTPS on loopback, served for the length of a `with` block; port 0 takes a free one."""
+
+    daemon_threads = True
+
+    def __init__(
+        self, context: ssl.SSLContext, handler: type[BaseHTTPRequestHandler], port: int
+    ) -> None:
+        super().__init__(("127.0.0.1", port), handler)
+        self.url = f"https://127.0.0.1:{self.server_port}"
+        self.failures: list[str] = []
+        """What went wrong in connections, e.g. a client without a certificate."""
+        # A client that is slow to shake hands must hold up its own thread only.
+        self.socket = context.wrap_socket(
+            self.socket, server_side=True, do_handshake_on_connect=False
+        )
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        del request, client_address
+        self.failures.append(repr(sys.exception()))
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = 30  # seconds; a client that says nothing is dropped
+
+    def answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing: the servers keep what the tests ask for."""
+
+
+class ReleaseServer(_Server):
+    """Serves `files` (path with its slash → content, may be changed) and notes each request."""
+
+    def __init__(self, authority: Authority, files: Mapping[str, bytes], port: int = 0) -> None:
+        super().__init__(server_context(authority), _ReleaseHandler, port)
+        self.files = dict(files)
+        self.requests: list[str] = []
+        """The paths that were asked for, in order."""
+
+
+class _ReleaseHandler(_Handler):
+    server: ReleaseServer
+
+    def do_GET(self) -> None:
+        self.server.requests.append(self.path)
+        body = self.server.files.get(self.path)
+        if body is None:
+            self.answer(HTTPStatus.NOT_FOUND, b"no such file\n")
+        else:
+            self.answer(HTTPStatus.OK, body)
+
+
+@dataclass(frozen=True)
+class Join:
+    """A node that joined: who its certificate says it is, and what its agent had read.
+
+    `config` is agent.yaml as the agent's YAML reader returned it.
+    """
+
+    common_name: str
+    serial: int
+    node_id: str
+    config: Mapping[str, Any]
+
+
+class ControlPlane(_Server):
+    """Takes joins over mTLS and refuses a common name that is not the claimed node id."""
+
+    def __init__(self, authority: Authority, port: int = 0) -> None:
+        super().__init__(server_context(authority, clients=True), _ControlHandler, port)
+        self.joins: list[Join] = []
+        self.refusals: list[str] = []
+        self.heartbeats: list[str] = []
+        """The node id of each heartbeat, in order."""
+        self.changed = threading.Condition()
+
+    def wait_for_join(self, deadline: float, *, after: int = 0) -> Join:
+        """Return the join number `after` (from 0), waiting for it up to `deadline` seconds.
+
+        So `after=len(plane.joins)` waits for a new one. Raises TimeoutError.
+        """
+        with self.changed:
+            if self.changed.wait_for(lambda: len(self.joins) > after, deadline):
+                return self.joins[after]
+        raise TimeoutError(
+            f"no join within {deadline} s; joins {self.joins[-3:]}, "
+            f"refusals {self.refusals[-3:]}, failures {self.failures[-3:]}"
+        )
+
+
+class _ControlHandler(_Handler):
+    server: ControlPlane
+
+    def do_POST(self) -> None:
+        assert isinstance(self.connection, ssl.SSLSocket)  # noqa: S101 - for the type checker
+        certificate = self.connection.getpeercert() or {}
+        subject: Any = certificate["subject"]  # as ssl gives it: a tuple of tuples of pairs
+        name = dict(pair for rdn in subject for pair in rdn).get("commonName")
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        node = message["node_id"]
+        with self.server.changed:
+            if name is None or name != node:
+                reason = f"certificate of {name!r} claims to be {node!r}"
+                self.server.refusals.append(reason)
+                self.answer(HTTPStatus.FORBIDDEN, reason.encode())
+            elif self.path == "/join":
+                serial = int(str(certificate["serialNumber"]), 16)
+                self.server.joins.append(Join(name, serial, node, message["config"]))
+                self.server.changed.notify_all()
+                self.answer(HTTPStatus.OK, b"joined")
+            elif all(join.node_id != node for join in self.server.joins):
+                self.answer(HTTPStatus.NOT_FOUND, b"not joined")  # and it joins again
+            else:
+                self.server.heartbeats.append(node)
+                self.answer(HTTPStatus.OK, b"alive")

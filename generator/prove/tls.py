@@ -1,0 +1,91 @@
+"""TLS for a server on this machine, its certificate signed by the authority under test."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
+
+
+class Authority(Protocol):
+    """What a server needs of an authority: its root, and the key that belongs to it."""
+
+    @property
+    def certificate(self) -> x509.Certificate:
+        """The root."""
+
+    @property
+    def key(self) -> CertificateIssuerPrivateKeyTypes:
+        """The root's private key."""
+
+
+def server_context(authority: Authority, *, clients: bool = False) -> ssl.SSLContext:
+    """Return the TLS settings of a server for 127.0.0.1 and localhost.
+
+    With `clients`, a client has to show a certificate of the same authority.
+    """
+    chain, key = _identity(authority)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with tempfile.TemporaryDirectory() as folder:  # 0700; OpenSSL takes files only
+        file = Path(folder, "server.pem")
+        file.write_bytes(chain + key)
+        context.load_cert_chain(file)
+    if clients:
+        root = authority.certificate.public_bytes(serialization.Encoding.PEM)
+        context.load_verify_locations(cadata=root.decode())
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _identity(authority: Authority) -> tuple[bytes, bytes]:
+    """Return certificate and key, PEM, good for a day."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.now(UTC).replace(tzinfo=None)  # cryptography 38 takes naive UTC only
+    root = authority.certificate
+    names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")]))
+        .issuer_name(root.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(_key_id(root)),
+            critical=False,
+        )
+        .sign(
+            authority.key,
+            None if isinstance(authority.key, ed25519.Ed25519PrivateKey) else hashes.SHA256(),
+        )
+    )
+    return (
+        certificate.public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )
+
+
+def _key_id(root: x509.Certificate) -> x509.SubjectKeyIdentifier:
+    try:
+        return root.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    except x509.ExtensionNotFound:
+        return x509.SubjectKeyIdentifier.from_public_key(root.public_key())

@@ -1,0 +1,47 @@
+"""What the boot tests need, and what is said when it is missing."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from generator.prove import machine, nspawn, overlay
+from generator.prove.rootfs import SUITES, rootfs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def pytest_sessionstart() -> None:
+    if not nspawn.missing():
+        overlay.sweep()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("boot") and (reason := nspawn.missing()):
+        # A test that must not be left out fails; one that may says so (see the summary).
+        if os.environ.get("GEN_SEED_BOOT") == "required":
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    kinds = {kind: machine.booted[kind] for kind in ("nspawn", "qemu")}
+    told = ", ".join(f"{kind} {number}" for kind, number in kinds.items())
+    terminalreporter.write_line(f"machines booted: {sum(kinds.values())} ({told})")
+    if reason := nspawn.missing():
+        terminalreporter.write_line(f"left out: the tests that boot a machine ({reason})")
+
+
+@pytest.fixture(params=SUITES)
+def suite(request: pytest.FixtureRequest) -> str:
+    """Each Debian release that the boot tests run on."""
+    return str(request.param)
+
+
+@pytest.fixture
+def tree(suite: str) -> Path:
+    """The root filesystem of `suite`, built when it is first asked for."""
+    return rootfs(suite)
