@@ -1,0 +1,61 @@
+"""The entry point: what goes wrong becomes text on stderr and an exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+import click
+
+from generator.problem import Refused, render
+
+
+def main() -> None:
+    """Run gen-seed: exit status 0 done, 1 refused or failed, 2 wrong usage."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line and return its exit status. No traceback reaches the user."""
+    from generator.cli import gen_seed
+
+    try:
+        gen_seed.main(arguments, prog_name="gen-seed", standalone_mode=False)
+        # What is still in Python's buffer is written here, where a full disk can be told.
+        sys.stdout.flush()
+    except Refused as refused:
+        click.echo("\n".join(render(problem) for problem in refused.problems), err=True)
+    except click.ClickException as wrong:
+        click.echo(_usage(wrong), err=True)
+        return wrong.exit_code
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        # The reader went away; there is nobody to tell, and nothing more to flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception as bug:  # noqa: BLE001 - the last line of defence
+        # Not the exception's text: it may quote a secret.
+        at = traceback.extract_tb(bug.__traceback__)[-1]
+        click.echo(
+            f"error: gen-seed is broken: {type(bug).__name__} at {at.filename}:{at.lineno}\n"
+            "  hint: report this line with the command that you gave",
+            err=True,
+        )
+    else:
+        return 0
+    return 1
+
+
+def _usage(wrong: click.ClickException) -> str:
+    """Return click's complaint in the form that all our errors have."""
+    message = wrong.format_message().rstrip(".")
+    context = wrong.ctx if isinstance(wrong, click.UsageError) else None
+    command = context.command_path if context else "gen-seed"
+    return f"error: {message[:1].lower()}{message[1:]}\n  hint: see {command} --help"
+
+
+if __name__ == "__main__":
+    main()

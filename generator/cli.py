@@ -1,0 +1,171 @@
+"""The command line. `seed` below is the whole data flow, in order; read on from there."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from generator import __version__
+from generator.problem import render as render_problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from generator.problem import Problem
+
+# Each stands in generator/commands/, and is imported when it is called.
+_COMMANDS = ("ca", "explain", "init", "schema", "seed")
+FORMATS = ("iso", "user-data", "meta-data", "network-config", "dir")
+RESERVED = frozenset(
+    (
+        *("seed", "init", "add", "validate", "explain", "schema", "inspect", "build", "diff"),
+        *("report", "platforms", "terraform", "pin", "bake", "engine-check", "prove", "doctor"),
+        *("ca", "help", "version", "completion"),
+    )
+)
+"""Names that are, or will be, commands: a node with one of them needs ``gen-seed seed NODE``."""
+
+
+class _Commands(click.Group):
+    """Commands that are imported when called; a first word that is none is a node."""
+
+    def list_commands(self, _: click.Context) -> list[str]:
+        return sorted(_COMMANDS)
+
+    def get_command(self, _: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        if name == "seed":
+            return seed
+        command: click.Command = importlib.import_module(f"generator.commands.{name}").command
+        return command
+
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = arguments[0]
+        if name in _COMMANDS or name.startswith("-"):
+            return super().resolve_command(context, arguments)
+        if name in RESERVED:
+            context.fail(
+                f"{name!r} is the name of a command that this version does not have; "
+                f"the seed of a node with this name: gen-seed seed {name}"
+            )
+        return "seed", seed, arguments
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("-C", "folder", metavar="DIR", default=".", help="The workspace [default: .].")
+@click.version_option(__version__, message="gen-seed %(version)s")
+@click.pass_context
+def gen_seed(context: click.Context, folder: str) -> None:
+    r"""Turn a node's spec into the seed with which its machine boots already onboarded.
+
+    `gen-seed NODE` is short for `gen-seed seed NODE`:
+
+    \b
+        gen-seed init                  make a workspace
+        gen-seed n7 > n7.iso           the seed of node n7, to attach to its VM
+        gen-seed n7 --as user-data     the same, to paste into a hypervisor
+
+    Data goes to stdout and talk to stderr. Exit status: 0 done, 1 refused or failed, 2 wrong usage.
+    """
+    context.obj = Path(folder)
+
+
+def workspace_option(command: Any) -> Any:
+    """Let a command take ``-C DIR`` behind its name as well as before it."""
+
+    def keep(context: click.Context, _: click.Parameter, folder: str | None) -> None:
+        if folder is not None:
+            context.obj = Path(folder)
+
+    return click.option(
+        "-C", metavar="DIR", callback=keep, expose_value=False, help="The workspace [default: .]."
+    )(command)
+
+
+pki_option = click.option(
+    "--pki", metavar="DIR", help="The authority's folder [default: see docs/authority.md]."
+)
+
+
+@click.command()
+@click.argument("node")
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE, 0600 and atomically.")
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(FORMATS),
+    default="iso",
+    show_default=True,
+    help="What to write; `dir` makes the folder that -o names.",
+)
+@click.option(
+    "--identity",
+    "given",
+    metavar="placeholder|DIR",
+    help="A fixed stand-in that no cluster accepts, or NODE.pem and NODE-key.pem from DIR.",
+)
+@pki_option
+@workspace_option
+@click.pass_obj
+def seed(  # noqa: PLR0913, PLR0917 - an argument each option
+    folder: Path, node: str, output: str | None, form: str, given: str | None, pki: str | None
+) -> None:
+    """Write the seed of NODE: a NoCloud ISO, or one of its parts.
+
+    The node's certificate is issued anew, unless --identity brings one; what an earlier seed
+    of this node holds keeps working until it ends.
+    """
+    from generator import files, workspace
+
+    if form in ("meta-data", "network-config"):
+        given = "placeholder"  # nothing of the identity is in them: none is issued
+    stand_in = given == "placeholder"
+    files.check_target(output, binary=form == "iso", secret=not stand_in, folder=form == "dir")
+    now = datetime.now(UTC)
+    place = workspace.open_workspace(folder)
+
+    from generator import resolve
+
+    spec, warnings = resolve.resolve(place, node, RESERVED)
+
+    from generator import authority, issue
+
+    pki_folder = authority.find(place.root, pki, os.environ, place.authority_dir)
+    with issue.obtain(spec, given, pki_folder, now) as obtained:
+        from generator import render, verify
+
+        rendered = render.render(spec, obtained.identity, render.environment(folder / "templates"))
+        verify.verify(rendered, spec)
+
+        from generator import pack
+
+        when = pack.date(obtained.identity, os.environ.get("SOURCE_DATE_EPOCH"))
+        packed = pack.pack(rendered, form, when)
+        obtained.commit()
+    files.put(packed, output)
+    tell((*warnings, *obtained.notes))
+    if not stand_in:
+        end = f"{obtained.identity.not_after:%Y-%m-%d}"
+        say(f"{node}: certificate {obtained.identity.serial}, {obtained.origin}")
+        say(f"{node}: it ends on {end}; before then the node needs a new seed")
+        say(f"{node}: a few seconds after its first boot 'llmgw ctl nodes' should list it;")
+        say("    if it does not, the control plane's log says why")
+
+
+def tell(problems: Iterable[Problem]) -> None:
+    """Print problems to stderr."""
+    for problem in problems:
+        say(render_problem(problem))
+
+
+def say(text: str) -> None:
+    """Print a line of talk to stderr."""
+    click.echo(text, err=True)
