@@ -10,13 +10,13 @@ import re
 from typing import TYPE_CHECKING
 
 from generator import source
+from generator.located import path_text
 from generator.problem import Problem
-from generator.wording import path_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from generator.source import Located
+    from generator.located import Located
 
 _HOST = "the host name is the node id: the control plane refuses a node by another name"
 _MODULES = "the module list decides what cloud-init does, and onboarding needs all of it"

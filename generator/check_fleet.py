@@ -6,14 +6,14 @@ import ipaddress
 from typing import TYPE_CHECKING, Any
 
 from generator import source
+from generator.located import path_text
 from generator.network import KINDS, as_list
 from generator.problem import Problem
-from generator.wording import path_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from generator.source import Located
+    from generator.located import Located
 
 Place = tuple[str, "Located", str]
 Node = tuple["Located", dict[str, Any]]

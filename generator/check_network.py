@@ -5,14 +5,14 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, Any
 
+from generator.located import problem_at
 from generator.network import KINDS, as_list
-from generator.wording import problem_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from generator.located import Located
     from generator.problem import Problem
-    from generator.source import Located
 
 Interfaces = list["ipaddress.IPv4Interface | ipaddress.IPv6Interface"]
 Steps = list[str | int]

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from generator import check_cloud_config, check_network, formats
+from generator.located import problem_at
 from generator.problem import Mark, Problem
-from generator.wording import problem_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from generator.source import Located
+    from generator.located import Located
 
 _REQUIRED = {
     "server": "such as server: https://10.0.0.140:7443",

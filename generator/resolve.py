@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from generator import check_fleet, checks, schema, source
+from generator.located import Located, problem_at
 from generator.network import netplan
 from generator.problem import Mark, Problem, Refused
-from generator.source import Located
 from generator.spec import Spec, build
-from generator.wording import problem_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -45,6 +44,13 @@ def resolve(
 def examine(workspace: Workspace, reserved: frozenset[str] = frozenset()) -> Outcome:
     """Return the specs of all nodes and all problems, those among nodes included."""
     return _examine(workspace, workspace.node_ids, reserved, together=True)
+
+
+def examine_some(
+    workspace: Workspace, node_ids: Iterable[str], reserved: frozenset[str] = frozenset()
+) -> Outcome:
+    """Return the specs of some nodes and the problems of each, but not those among nodes."""
+    return _examine(workspace, dict.fromkeys(node_ids), reserved)
 
 
 def _examine(

@@ -20,8 +20,8 @@ from generator.resources import SCHEMAS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from generator.located import Located
     from generator.problem import Problem
-    from generator.source import Located
 
 Name = Literal["node", "fleet", "agent"]
 

@@ -7,15 +7,14 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from generator import source
 from generator.conform import conforms
+from generator.located import nearest, path_text, plain, quoted
 from generator.problem import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
-    from generator.problem import Severity
-    from generator.source import Located
+    from generator.located import Located
 
 _LONGEST = 60  # characters of a value that a message shows
 TYPES = {
@@ -40,7 +39,7 @@ def tell(error: Any, document: Located, schema: Mapping[str, Any]) -> Iterator[P
     Most errors are one problem; unknown keys and repeated values are one each.
     """
     steps = list(error.absolute_path)
-    located = _found(document, steps)
+    located = nearest(document, steps)
     if error.validator == "additionalProperties":
         yield from _unknown_keys(error, located, steps, schema)
     elif "propertyNames" in error.absolute_schema_path:
@@ -53,12 +52,6 @@ def tell(error: Any, document: Located, schema: Mapping[str, Any]) -> Iterator[P
         yield Problem(message, hint, located.mark, path_text(steps))
 
 
-def _found(document: Located, steps: list[str | int]) -> Located:
-    """Return what stands at a path, or what is nearest to it."""
-    found = source.at(document, *steps)
-    return found or _found(document, steps[:-1])
-
-
 def _without_password(located: Located) -> Located:
     """Return the value so that it is not shown where it is a URL with a password in it."""
     if isinstance(located.value, str) and re.search(r"://[^/]*@", located.value):
@@ -66,40 +59,11 @@ def _without_password(located: Located) -> Located:
     return located
 
 
-def problem_at(
-    root: Located, steps: list[str | int], message: str, hint: str, severity: Severity = "error"
-) -> Problem:
-    """Return a problem about what stands at a path, or about what is nearest to it."""
-    return Problem(message, hint, _found(root, steps).mark, path_text(steps), severity)
-
-
-def path_text(steps: Sequence[str | int]) -> str:
-    """Return a path as an operator writes it.
-
-    >>> path_text(["fabrics", 0, "hcas", 1])
-    'fabrics[0].hcas[1]'
-    """
-    text = ""
-    for step in steps:
-        if isinstance(step, int):
-            text += f"[{step}]"
-        elif re.fullmatch(r"[\w-]+", step):
-            text += f".{step}"
-        else:
-            text += f"[{quoted(step)}]"
-    return text.removeprefix(".")
-
-
 def show(located: Located) -> str:
     """Return a scalar as it is written, shortened; not where it is private."""
     if not located.mark.text:
         return "the value"
     return quoted(located.value) if isinstance(located.value, str) else located.plain
-
-
-def quoted(text: str) -> str:
-    """Return a text in quotes, shortened, with escapes for what cannot be seen."""
-    return repr(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
 
 
 def hint_of(schema: Mapping[str, Any]) -> str:
@@ -217,7 +181,7 @@ def _bad_name(error: Any, located: Located, steps: list[str | int]) -> Problem:
 
 
 def _repeated(located: Located, steps: list[str | int]) -> Iterator[Problem]:
-    values = source.plain(located)
+    values = plain(located)
     for index, item in enumerate(located.value):
         if values[index] in values[:index]:
             path = path_text([*steps, index])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from generator import check_fleet, files, schema, source
+from generator.located import Located
 from generator.problem import Mark, Problem, Refused, refuse
-from generator.source import Located
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -60,6 +60,12 @@ class Workspace:
             return self.inline[node_id]
         raise self._unknown(node_id)
 
+    def with_node(self, node_id: str, own: Located) -> Workspace:
+        """Return the workspace as it will be with one node more, whose file is not there yet."""
+        nodes = Located({**self.inline, node_id: own}, own.mark)
+        fleet = self.fleet.value if isinstance(self.fleet.value, dict) else {}
+        return replace(self, fleet=replace(self.fleet, value={**fleet, "nodes": nodes}))
+
     def _unknown(self, node_id: str) -> Refused:
         if not _NODE_ID.match(node_id):
             return _bad_name(node_id, f"{node_id!r}")
@@ -71,6 +77,11 @@ class Workspace:
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
         return refuse(f"no node {node_id!r}", f"{hint}there are {', '.join(known[:_SHOWN])}{more}")
+
+
+def is_node_id(name: str) -> bool:
+    """Tell whether `name` is a lower-case DNS label (RFC 1123), as every node id is."""
+    return bool(_NODE_ID.match(name))
 
 
 def open_workspace(root: Path) -> Workspace:

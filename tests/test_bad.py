@@ -28,7 +28,7 @@ CASES = sorted(path.name for path in BAD.iterdir())
 PACKAGE = Path(formats.__file__).parent
 MODULES = [
     *("check_cloud_config", "check_fleet", "check_network", "checks", "formats", "resolve"),
-    *("source", "text", "wording", "workspace"),
+    *("composer", "located", "source", "text", "wording", "workspace"),
 ]
 REPORTERS = {"Problem", "problem_at", "refuse", "_problem", "_stop", "_warning"}
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from generator.problem import Refused
 from generator.resolve import resolve
 from generator.workspace import open_workspace
 
@@ -46,3 +47,18 @@ def test_nothing_is_said_of(tmp_path: Path, node: str) -> None:
     spec, warnings = resolve(open_workspace(tmp_path), "n7", frozenset({"seed"}))
     assert spec.node_id == "n7"
     assert warnings == ()
+
+
+def test_v3_no_line_of_cloud_config_is_shown_wherever_its_lines_start(tmp_path: Path) -> None:
+    lines = [
+        '{"mgmt_addr": "a", "cloud_config": {',
+        '"runcmd": [{"passwd": "hunter2"}],',
+        '"a": 1}}',
+    ]
+    own = "\n".join(lines)
+    (tmp_path / "nodes").mkdir()
+    (tmp_path / "nodes/n7.yaml").write_text(own, "utf-8")
+    with pytest.raises(Refused) as caught:
+        resolve(open_workspace(tmp_path), "n7")
+    told = [problem for problem in caught.value.problems if problem.path.startswith("cloud_config")]
+    assert [problem.where and problem.where.text for problem in told] == [""]

@@ -138,6 +138,8 @@ def test_what_a_schema_file_refers_to_is_there() -> None:
     for name in NAMES:
         text = json.dumps(schema.load(name))
         assert "$ref" not in text
+        # jsonschema would judge a part that has one with formats and types of its own.
+        assert "$schema" not in text
         for reference in re.findall(r'"\$ref": "([^"#]+)', json.dumps(schema.read(name))):
             assert (SCHEMAS / reference).is_file()
 
@@ -205,6 +207,12 @@ def test_every_error_has_a_position_and_words_of_our_own(spec: Any) -> None:
         assert "is not valid under any" not in problem.message
         assert "does not match" not in problem.message
     assert len({(problem.path, problem.where) for problem in found}) == len(found)
+
+
+@pytest.mark.parametrize("value", [True, 1.0, "1", [1]])
+def test_one_is_a_whole_number_and_nothing_else_is(value: object) -> None:
+    assert not conform.conforms(schema.load("node"), {"schema": value})
+    assert not conform.conforms({"enum": [0, 1]}, value)
 
 
 def test_v2_a_typo_in_a_variant_is_one_problem() -> None:
