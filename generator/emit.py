@@ -16,7 +16,8 @@ from typing import Any
 
 # Starts like a word or a path, and no character in it means anything to YAML.
 _PLAIN = re.compile(r"(?:[A-Za-z/]|-(?=[A-Za-z]))(?:[A-Za-z0-9_./@+=-]|:(?=[A-Za-z0-9_./@+=-]))*")
-_KEY_LIMIT = 1000
+_KEY_LIMIT = 1000  # characters
+_ROW_LIMIT = 90
 _WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
 # What a YAML reader may not find raw in a file, or takes for a line break.
 _UNPRINTABLE = re.compile(
@@ -58,14 +59,16 @@ def inline(value: Any) -> str:
 
 
 def _beside(value: Any, indent: int) -> str:
+    if row := _row(value):
+        return f" {row}\n"
     if isinstance(value, Mapping | list | tuple) and value:
         return "\n" + dump(value, indent + 2)
     return f" {_scalar(value, indent + 2)}\n"
 
 
 def _below_dash(value: Any, indent: int) -> str:
-    if isinstance(value, list | tuple) and value and all(map(_is_short, value)):
-        return f" [{', '.join(map(_in_brackets, value))}]\n"
+    if row := _row(value):
+        return f" {row}\n"
     if isinstance(value, Mapping | list | tuple) and value:
         return " " + dump(value, indent + 2)[indent + 2 :]
     return f" {_scalar(value, indent + 2)}\n"
@@ -75,8 +78,14 @@ def _scalar(value: Any, indent: int) -> str:
     return _text(value, indent) if isinstance(value, str) else inline(value)
 
 
-def _is_short(value: Any) -> bool:
-    return not isinstance(value, Mapping | list | tuple) and "\n" not in str(value)
+def _row(value: Any) -> str:
+    """Return a list in one line, or nothing where it is better read in several."""
+    if not isinstance(value, list | tuple) or not value:
+        return ""
+    if any(isinstance(item, Mapping | list | tuple) or "\n" in str(item) for item in value):
+        return ""
+    row = f"[{', '.join(map(_in_brackets, value))}]"
+    return row if len(row) <= _ROW_LIMIT else ""
 
 
 def _in_brackets(value: Any) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
 import sys
 from collections.abc import Mapping
@@ -40,7 +39,7 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
     name beside the target and renamed. A symbolic link is followed. Raises `Refused`.
     """
     target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(6)}.tmp")
+    temporary = target.with_name(f".{target.name[:200]}.{os.urandom(6).hex()}.tmp")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(descriptor, "wb") as file:
@@ -61,7 +60,7 @@ def create(path: Path, data: bytes, mode: int = 0o600) -> None:
 
     link(2) fails where the name is taken, which rename(2) does not.
     """
-    temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(6)}.tmp")
+    temporary = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}.tmp")
     write_atomic(temporary, data, mode)
     try:
         os.link(temporary, path)
