@@ -9,8 +9,8 @@ DEMO := out/demo
 
 # What the tests call beside Python: readers of ISOs and certificates, shells, and the
 # machinery that builds and boots a root filesystem.
-PACKAGES := busybox ca-certificates cloud-init dash debian-archive-keyring genisoimage git \
-	iproute2 mmdebstrap openssl shellcheck strace systemd systemd-container util-linux xorriso
+PACKAGES := busybox ca-certificates cloud-init dash debian-archive-keyring dosfstools genisoimage git \
+	iproute2 mmdebstrap mtools openssl shellcheck strace systemd systemd-container util-linux xorriso
 
 .PHONY: help demo test lint packages clean
 help: ## what there is

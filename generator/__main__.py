@@ -21,7 +21,8 @@ def run(arguments: list[str]) -> int:
     from generator.cli import gen_seed
 
     try:
-        gen_seed.main(arguments, prog_name="gen-seed", standalone_mode=False)
+        # Without its own handling of errors, click returns the status of an early exit.
+        status = gen_seed.main(arguments, prog_name="gen-seed", standalone_mode=False)
         # What is still in Python's buffer is written here, where a full disk can be told.
         sys.stdout.flush()
     except Refused as refused:
@@ -29,8 +30,6 @@ def run(arguments: list[str]) -> int:
     except click.ClickException as wrong:
         click.echo(_usage(wrong), err=True)
         return wrong.exit_code
-    except click.exceptions.Exit as done:
-        return done.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
     except BrokenPipeError:
@@ -45,7 +44,7 @@ def run(arguments: list[str]) -> int:
             err=True,
         )
     else:
-        return 0
+        return status if isinstance(status, int) else 0
     return 1
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from generator.problem import Problem
 
 # Each stands in generator/commands/, and is imported when it is called.
-_COMMANDS = ("ca", "explain", "init", "schema", "seed")
+_COMMANDS = ("add", "ca", "explain", "init", "inspect", "schema", "seed", "validate")
 FORMATS = ("iso", "user-data", "meta-data", "network-config", "dir")
 RESERVED = frozenset(
     (

@@ -15,13 +15,17 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 
 
 def gen_seed(
-    *arguments: str, cwd: Path, check: bool = True, environ: Mapping[str, str] | None = None
+    *arguments: str,
+    cwd: Path,
+    check: bool = True,
+    environ: Mapping[str, str] | None = None,
+    stdin: bytes = b"",
 ) -> subprocess.CompletedProcess[bytes]:
     """Run the real command in `cwd`, away from any authority of this host."""
     done = subprocess.run(
         [sys.executable, "-m", "generator", *arguments],
         cwd=cwd,
-        stdin=subprocess.DEVNULL,
+        input=stdin,
         capture_output=True,
         check=False,
         env={**os.environ, "PYTHONPATH": str(CHECKOUT), **(environ or {})},

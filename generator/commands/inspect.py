@@ -1,0 +1,133 @@
+"""`gen-seed inspect`: what a seed holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from generator.cli import pki_option, tell, workspace_option
+
+if TYPE_CHECKING:
+    from generator.inspection import Inspection
+    from generator.unpack import Unpacked
+
+
+@click.command()
+@click.argument("file", metavar="FILE|-")
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+@pki_option
+@workspace_option
+@click.pass_obj
+def command(folder: Path, file: str, form: str, pki: str | None) -> None:
+    """Show what a seed holds and whether it is consistent.
+
+    FILE is an ISO, a FAT image, a folder, or user-data; - reads stdin. The private key is never
+    shown. Exit status 1 means that something is wrong with the seed.
+    """
+    from generator import files, inspection, unpack
+
+    if file == "-":
+        seed = unpack.from_bytes(sys.stdin.buffer.read(), "standard input")
+    else:
+        seed = unpack.unpack(Path(file))
+    found = inspection.inspect(seed, datetime.now(UTC))
+    facts = _facts(seed, found) | {"ledger": _ledger(folder, pki, found)}
+    if form == "json":
+        problems = [{"message": p.message, "hint": p.hint} for p in found.problems]
+        row = {"file": file, **facts, "problems": problems}
+        text = json.dumps({"schema": 1, "seeds": [row]}, indent=2, ensure_ascii=False)
+    else:
+        text = "\n".join(_lines(file, facts))
+    files.put_stdout(f"{text}\n".encode())
+    tell(found.problems)
+    if found.problems:
+        raise click.exceptions.Exit(1)
+
+
+def _facts(seed: Unpacked, found: Inspection) -> dict[str, Any]:
+    """Return everything that is known, as JSON has it."""
+    sizes = {name: len(data) for name, data in seed.artifacts.items()} | dict(seed.others)
+    return {
+        "kind": seed.kind,
+        "label": seed.label,
+        "bytes": seed.size,
+        "artifacts": [{"name": name, "bytes": size} for name, size in sizes.items()],
+        "node_id": found.node_id,
+        "hostname": found.hostname,
+        "instance_id": found.instance_id,
+        "files": [{"path": path, "bytes": len(data)} for path, data in found.files.items()],
+        "has_key": found.has_key,
+        "certificate": _certificate(found),
+        "release": {
+            "version": found.release,
+            "binaries": [
+                {"arch": arch, "url": found.urls.get(arch, ""), "sha256": digest}
+                for arch, digest in found.digests.items()
+            ],
+        },
+    }
+
+
+def _certificate(found: Inspection) -> dict[str, str] | None:
+    from generator import chain
+
+    made = found.identity
+    if made is None:
+        return None
+    return {
+        "subject": chain.name_of(made.chain[0]),
+        "issuer": " ".join(made.chain[0].issuer.rfc4514_string().split()),
+        "serial": made.serial,
+        "fingerprint": made.fingerprint,
+        "not_before": chain.when(made.not_before),
+        "not_after": chain.when(made.not_after),
+    }
+
+
+def _ledger(folder: Path, pki: str | None, found: Inspection) -> dict[str, str] | None:
+    """Return the ledger's row for the certificate; None where there is no ledger or no row."""
+    from generator import authority, ledger, workspace
+
+    if found.identity is None:
+        return None
+    configured = workspace.open_workspace(folder).authority_dir
+    place = authority.find(folder, pki, os.environ, configured)
+    return ledger.look_up(place, found.identity.serial)
+
+
+def _lines(file: str, facts: dict[str, Any]) -> list[str]:
+    label = f", label {facts['label']}" if facts["label"] is not None else ""
+    lines = [f"{file}: {facts['kind']}{label}, {facts['bytes']} bytes"]
+    lines += [f"  {row['name']:<16}{row['bytes']:>9} bytes" for row in facts["artifacts"]]
+    names = ("node_id", "hostname", "instance_id")
+    lines += [f"{name.replace('_', ' '):<13}{facts[name]}" for name in names if facts[name]]
+    if made := facts["certificate"]:
+        lines += [
+            f"certificate  {made['subject']}, issued by {made['issuer']}",
+            f"             serial {made['serial']}",
+            f"             from {made['not_before']} to {made['not_after']}",
+            f"             {'with its' if facts['has_key'] else 'without the'} private key",
+        ]
+        row = facts["ledger"]
+        lines.append(
+            f"ledger       issued {row['issued_at']} by {row['issued_by']} on {row['issued_from']}"
+            if row
+            else "ledger       nothing known of this certificate"
+        )
+    release = facts["release"]
+    if release["version"]:
+        lines.append(f"release      {release['version']}")
+    for row in release["binaries"]:
+        lines += [f"  {row['arch']:<11}{row['url']}", f"  {'':<11}sha256 {row['sha256']}"]
+    if facts["files"]:
+        lines.append("writes")
+        lines += [f"  {row['path']:<60}{row['bytes']:>7} bytes" for row in facts["files"]]
+    return lines
