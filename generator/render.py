@@ -95,6 +95,7 @@ def render(spec: Spec, identity: Identity, templates: jinja2.Environment) -> See
         **vars(spec),
         "hostname": spec.node_id,
         "instance_id": instance_id,
+        "auto": " ".join(k for k in ("mgmt_addr", "mgmt_interface") if vars(spec)[k] == "auto"),
         "not_before": int(identity.not_before.timestamp()),
         "not_after": int(identity.not_after.timestamp()),
     }

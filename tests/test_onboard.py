@@ -208,18 +208,19 @@ def test_a_missing_list_of_files_stops_it(node: Node) -> None:
     assert not node.binary.exists()
 
 
-def clock(node: Node, begin: str, end: str) -> None:
+def configure(node: Node, **values: str) -> None:
+    """Change onboard.conf, and have the seed's list of digests say so."""
     conf = node.root / "etc/llmgw/onboard.conf"
-    lines = [line for line in conf.read_text().splitlines() if not line.startswith("not_")]
-    conf.write_text("\n".join([*lines, f"not_before={begin}", f"not_after={end}", ""]))
+    lines = [li for li in conf.read_text().splitlines() if li.partition("=")[0] not in values]
+    conf.write_text("\n".join([*lines, *(f"{k}={v}" for k, v in values.items()), ""]))
     sums = node.root / "etc/llmgw/seed.sha256"
-    kept = [line for line in sums.read_text().splitlines() if not line.endswith("onboard.conf")]
-    digest = hashlib.sha256(conf.read_bytes()).hexdigest()
-    sums.write_text("\n".join([*kept, f"{digest}  etc/llmgw/onboard.conf", ""]))
+    paths = [line.split("  ")[1] for line in sums.read_text().splitlines()]
+    digests = [hashlib.sha256((node.root / path).read_bytes()).hexdigest() for path in paths]
+    sums.write_text("".join(f"{d}  {p}\n" for d, p in zip(digests, paths, strict=True)))
 
 
 def test_p3_a_certificate_that_has_ended_is_named(node: Node) -> None:
-    clock(node, "946684800", "947289600")
+    configure(node, not_before="946684800", not_after="947289600")
     assert "failed: clock: the node's certificate ended 2000-01-08T00:00:00Z" in node.onboard(
         "next try"
     )
@@ -227,7 +228,7 @@ def test_p3_a_certificate_that_has_ended_is_named(node: Node) -> None:
 
 
 def test_k2_it_waits_for_the_certificates_start(node: Node) -> None:
-    clock(node, str(int(time.time()) + 2), "9999999999")
+    configure(node, not_before=str(int(time.time()) + 2))
     said = node.onboard()
     assert "waiting: clock: the clock says" in said
     assert node.verdict() == "ok"
@@ -260,9 +261,7 @@ def test_c1_c2_c3_each_family_gets_one_root_a_file(node: Node, family: str) -> N
     pem = (node.root / "etc/llmgw/ca.pem").read_text()
     trusted = node.root / "etc/llmgw/ca.pem"
     trusted.write_text(f"a comment\n{pem}between\n{pem}")
-    sums = node.root / "etc/llmgw/seed.sha256"
-    kept = [line for line in sums.read_text().splitlines() if not line.endswith("/ca.pem")]
-    sums.write_text("\n".join([*kept, ""]))
+    configure(node)
     node.onboard()
     found = {path.name: path.read_text() for path in (node.root / folder).iterdir()}
     assert found == {"llmgw-ca.crt": pem, "llmgw-ca-2.crt": pem}
@@ -302,3 +301,38 @@ def test_shellcheck_of_the_bootcmd() -> None:
     command = ["shellcheck", "-s", "sh", "-"]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     assert done.stdout + done.stderr == ""
+
+
+def test_auto_is_filled_from_the_way_to_the_server(node: Node) -> None:
+    agent = node.root / "etc/llmgw/agent.yaml"
+    text = agent.read_text()
+    text = text.replace('mgmt_addr: "10.0.0.7"', "mgmt_addr: auto")
+    agent.write_text(text.replace("mgmt_interface: eth0", "mgmt_interface: auto"))
+    configure(node, server="https://127.0.0.1:7443", auto="'mgmt_addr mgmt_interface'")
+    said = node.onboard()
+    assert "the way to https://127.0.0.1:7443 is from 127.0.0.1 by lo" in said
+    assert 'mgmt_addr: "127.0.0.1"\nmgmt_interface: "lo"\n' in agent.read_text()
+    assert node.verdict() == "ok"
+    # A second run finds the file filled, and that is no fault of the seed's.
+    (node.root / "var/lib/llmgw-onboard/applied").unlink()
+    node.onboard()
+    assert node.status()["state"] == "started"
+
+
+def test_an_address_that_changed_restarts_the_agent(node: Node) -> None:
+    configure(node, server="https://127.0.0.1:7443", auto="mgmt_addr")
+    node.onboard()
+    agent = node.root / "etc/llmgw/agent.yaml"
+    agent.write_text(agent.read_text().replace("127.0.0.1", "127.0.0.99"))
+    (node.root / "calls").unlink()
+    assert "applied already" in node.onboard()
+    assert 'mgmt_addr: "127.0.0.1"' in agent.read_text()
+    assert node.calls() == "restart --no-block llmgw-agent.service\n"
+    (node.root / "calls").unlink()
+    node.onboard()
+    assert node.calls() == ""
+
+
+def test_no_way_to_the_server_is_waited_for(node: Node) -> None:
+    configure(node, server="https://nowhere.invalid:7443", auto="mgmt_addr")
+    assert "waiting: address: no way to https://nowhere.invalid:7443: " in node.onboard("next try")
