@@ -3,16 +3,19 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+LOWEST := .venv-lowest
 # auto: the boot tests run where they can; required: a missing piece of theirs is a failure.
 BOOT ?= auto
 DEMO := out/demo
 
 # What the tests call beside Python: readers of ISOs and certificates, shells, and the
 # machinery that builds and boots a root filesystem.
-PACKAGES := busybox ca-certificates cloud-init dash debian-archive-keyring dosfstools genisoimage git \
-	iproute2 mmdebstrap mtools openssl shellcheck strace systemd systemd-container util-linux xorriso
+PACKAGES := busybox ca-certificates cloud-init dash debian-archive-keyring dosfstools e2fsprogs \
+	genisoimage git golang-cfssl iproute2 mmdebstrap mtools openssl qemu-system-x86 qemu-utils \
+	shellcheck systemd systemd-container util-linux wget xorriso \
+	python3-click python3-cryptography python3-jinja2 python3-jsonschema python3-pycdlib python3-yaml
 
-.PHONY: help demo test lint packages clean
+.PHONY: help demo test test-lowest test-full lint bench packages clean
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
@@ -28,6 +31,16 @@ demo: $(VENV)/ready ## from a fresh checkout to a seed, in out/demo
 test: $(VENV)/ready packages lint ## everything: linters, unit tests, machines that boot
 	GEN_SEED_BOOT=$(BOOT) $(BIN)/pytest
 
+test-lowest: $(LOWEST)/ready ## the suite but for machines, with the lowest versions that are allowed
+	$(LOWEST)/bin/pytest -m "not boot" --deselect tests/test_packaging.py
+
+test-full: test test-lowest ## and everything that takes longer than a review should wait for
+	GEN_SEED_BOOT=$(BOOT) HYPOTHESIS_PROFILE=full $(BIN)/pytest tests/test_property.py
+
+bench: $(VENV)/ready ## what a command and a fleet cost, beside what they are made of
+	$(BIN)/python bench/startup.py
+	$(BIN)/python bench/validate.py
+
 lint: $(VENV)/ready ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -39,7 +52,7 @@ packages:
 		missing=$$(dpkg-query -W -f '$${db:Status-Status} $${Package}\n' $(PACKAGES) 2>&1 \
 			| grep -v '^installed ' || true); \
 		if [ -n "$$missing" ]; then \
-			apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y \
+			apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 install -y \
 				--no-install-recommends $(PACKAGES) >/dev/null; \
 		fi; \
 	else \
@@ -51,5 +64,12 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	$(BIN)/pip --quiet --disable-pip-version-check install -c constraints.txt -e '.[dev]'
 	@touch $@
 
+$(LOWEST)/ready: pyproject.toml constraints.txt constraints-lowest.txt
+	$(PYTHON) -m venv $(LOWEST)
+	grep -viE '^(click|cryptography|jinja2|jsonschema|pycdlib|pyyaml)==' constraints.txt > $(LOWEST)/tools.txt
+	$(LOWEST)/bin/pip --quiet --disable-pip-version-check install \
+		-c $(LOWEST)/tools.txt -c constraints-lowest.txt -e '.[dev]'
+	@touch $@
+
 clean: ## takes away what the above have made, but for the cached root filesystems
-	rm -rf $(VENV) $(DEMO) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) $(LOWEST) $(DEMO) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

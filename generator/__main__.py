@@ -24,10 +24,14 @@ def run(arguments: list[str]) -> int:
         # Without its own handling of errors, click returns the status of an early exit.
         status = gen_seed.main(arguments, prog_name="gen-seed", standalone_mode=False)
         # What is still in Python's buffer is written here, where a full disk can be told.
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except Refused as refused:
         click.echo("\n".join(render(problem) for problem in refused.problems), err=True)
     except click.ClickException as wrong:
+        if type(wrong).__name__ == "NoArgsIsHelpError":  # click 8.2; before, it printed the help
+            click.echo(wrong.format_message(), err=True)
+            return wrong.exit_code
         click.echo(_usage(wrong), err=True)
         return wrong.exit_code
     except (click.Abort, KeyboardInterrupt):
@@ -35,6 +39,9 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:
         # The reader went away; there is nobody to tell, and nothing more to flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        # What writes files explains itself; this is what prints, to a full device say.
+        click.echo(f"error: {(error.strerror or 'it failed').lower()}", err=True)
     except Exception as bug:  # noqa: BLE001 - the last line of defence
         # Not the exception's text: it may quote a secret.
         at = traceback.extract_tb(bug.__traceback__)[-1]

@@ -7,7 +7,7 @@ environment, a temporary file or a message.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,8 @@ from generator.problem import Problem, Refused, refuse
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
+
+    from generator.passphrase import Ask
 
 SYSTEM = Path("/etc/llmgw/pki")
 _INIT = "make an authority with 'gen-seed ca init', or name one with --pki"
@@ -41,6 +43,8 @@ class Authority:
     anchor: x509.Certificate
     roots: tuple[x509.Certificate, ...]
     key: pem.PrivateKey = field(repr=False)
+    passphrase: bytes | None = field(default=None, repr=False)
+    """What its key is encrypted with, where it is."""
 
 
 def find(
@@ -66,7 +70,7 @@ def named(
 
 
 def load(
-    folder: Path, now: datetime, passphrase: bytes | None = None
+    folder: Path, now: datetime, passphrase: Ask | None = None
 ) -> tuple[Authority, tuple[Problem, ...]]:
     """Return the authority of a folder with ca.pem and ca-key.pem, and warnings.
 
@@ -78,9 +82,11 @@ def load(
             raise refuse(f"no authority in {folder}: {name} is missing", _INIT)
     key_path = folder / custody.KEY
     problems = custody.tracked(folder)
-    key = None
+    key, secret = None, None
     try:
-        key = pem.private_key(pem.read(key_path), str(key_path), passphrase)
+        data = pem.read(key_path)
+        key = pem.private_key(data, str(key_path), passphrase)
+        secret = passphrase() if passphrase and pem.is_encrypted(data) else None
     except Refused as refused:
         problems += refused.problems
     try:
@@ -108,7 +114,8 @@ def load(
     # The leaf that is to come stands below the signer, so every issuer is looked at.
     if problems := chain.check_path((signer, *above), anchor, now):
         raise Refused(problems)
-    return Authority(folder, signer, above, anchor, roots, key), tuple(custody.exposed(folder))
+    made = Authority(folder, signer, above, anchor, roots, key, secret)
+    return made, tuple(custody.exposed(folder))
 
 
 def _missing(path: Path) -> bool:
@@ -120,6 +127,12 @@ def _missing(path: Path) -> bool:
     except OSError:
         return False
     return False
+
+
+def check_free(folder: Path) -> None:
+    """Refuse a folder that has an authority."""
+    if not _missing(folder / "ca.pem"):
+        raise refuse(f"{folder / 'ca.pem'} is there already", "it was left as it is")
 
 
 def create(  # noqa: PLR0913, PLR0917 - what `ca init` asks for
@@ -134,16 +147,17 @@ def create(  # noqa: PLR0913, PLR0917 - what `ca init` asks for
 
     `kind` is one of `certificate.KINDS`. The key is written before the certificate, so
     that a certificate that somebody trusts always has its key. A lone key, left by a kill
-    between the two, is used by the next try, which a warning says. Raises `Refused`.
+    between the two, is used by the next try, which a warning says. With `passphrase` the
+    key is written encrypted, and a lone key is expected to be. Raises `Refused`.
     """
-    if not _missing(folder / "ca.pem"):
-        raise refuse(f"{folder / 'ca.pem'} is there already", "it was left as it is")
+    ask = (lambda: passphrase) if passphrase else None
+    check_free(folder)
     key_path = folder / custody.KEY
     fresh = _missing(key_path)
     key = (
         certificate.KINDS[kind]()
         if fresh
-        else pem.private_key(pem.read(key_path), str(key_path), passphrase)
+        else pem.private_key(pem.read(key_path), str(key_path), ask)
     )
     try:
         root = certificate.root(
@@ -156,9 +170,11 @@ def create(  # noqa: PLR0913, PLR0917 - what `ca init` asks for
             folder.mkdir(0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise files.cannot("make", folder, error) from error
-        files.create(key_path, pem.key_pem(key), 0o600)
+        files.create(key_path, pem.key_pem(key, passphrase), 0o600)
+        custody.hand_over(key_path)
     files.create(folder / "ca.pem", pem.certificates_pem([root]), 0o644)
-    made, warnings = load(folder, now, passphrase)
+    custody.hand_over(folder / "ca.pem")
+    made, warnings = load(folder, now, ask)
     used = Problem(f"used the private key that was there: {key_path}", severity="warning")
     return made, warnings if fresh else (used, *warnings)
 
@@ -166,26 +182,31 @@ def create(  # noqa: PLR0913, PLR0917 - what `ca init` asks for
 def issue(
     authority: Authority, node_id: str, days: int, now: datetime
 ) -> tuple[Identity, tuple[Problem, ...]]:
-    """Return a fresh identity for a node, signed in memory, and warnings.
+    """Return a fresh identity for a node, its key as well, signed in memory, and warnings.
 
     Nothing is written: it is issued once its row is in the ledger. Raises `Refused`.
     """
-    # The last place before the signature: a name such as "n7\n" or "../n7" is a legal
-    # common name for the library (reports.md, Y3).
-    if not _NODE_ID.fullmatch(node_id):
-        raise refuse(f"{node_id!r} is not a node id", "a lower-case DNS label, such as n7")
+    key = ec.generate_private_key(ec.SECP256R1())
+    identity, warnings = sign(authority, key.public_key(), node_id, days, now)
+    return replace(identity, key=pem.key_pem(key)), warnings
+
+
+def sign(
+    authority: Authority, public: pem.PublicKey, node_id: str, days: int, now: datetime
+) -> tuple[Identity, tuple[Problem, ...]]:
+    """Return an identity for a node whose private key is elsewhere; the rest is as in `issue`."""
+    check_node_id(node_id)
     issuers = (authority.certificate, *authority.chain, authority.anchor)
     life = certificate.period(now, days, issuers)
-    key = ec.generate_private_key(ec.SECP256R1())
     leaf = certificate.leaf(
-        key.public_key(),
+        public,
         node_id,
         x509.random_serial_number(),
         life,
         authority.certificate,
         authority.key,
     )
-    identity = Identity(node_id, (leaf, *authority.chain), authority.roots, pem.key_pem(key))
+    identity = Identity(node_id, (leaf, *authority.chain), authority.roots, None)
     if problems := check(identity, now):
         raise Refused(problems)
     if not life.cut:
@@ -199,3 +220,13 @@ def issue(
             severity="warning",
         ),
     )
+
+
+def check_node_id(node_id: str) -> None:
+    """Refuse what is no node id, in the last place before a signature.
+
+    A name such as "../n7", or one with a line feed, is a legal common name for the library
+    (reports.md, Y3).
+    """
+    if not _NODE_ID.fullmatch(node_id):
+        raise refuse(f"{node_id!r} is not a node id", "a lower-case DNS label, such as n7")

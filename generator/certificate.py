@@ -20,7 +20,7 @@ from generator.problem import refuse
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from generator.pem import PrivateKey
+    from generator.pem import PrivateKey, PublicKey
 
 # A node's clock may be behind ours when it boots (reports.md, K1).
 _BACKDATED = timedelta(hours=1)
@@ -72,12 +72,12 @@ def root(key: PrivateKey, name: str, serial: int, life: Period) -> x509.Certific
         .issuer_name(subject)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(authority=True), critical=True)
-        .sign(key, _digest(key))
+        .sign(key, digest(key))
     )
 
 
 def leaf(  # noqa: PLR0913, PLR0917 - what a certificate says is what it takes
-    public: ec.EllipticCurvePublicKey,
+    public: PublicKey,
     name: str,
     serial: int,
     life: Period,
@@ -92,18 +92,10 @@ def leaf(  # noqa: PLR0913, PLR0917 - what a certificate says is what it takes
     `name` is the common name and, where `names` does not say otherwise, the DNS name.
     Raises ValueError where `name` is no common name (more than 64 characters).
     """
-    identifier = chain.extension(issuer, x509.SubjectKeyIdentifier)
-    # Taken from the issuer, not computed: Go and OpenSSL build the identifier in more
-    # than one way, and strict verification compares the two.
-    authority = (
-        x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
-        if identifier
-        else x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
-    )
     return (
         _builder(_name(name), public, serial, life)
         .issuer_name(issuer.subject)
-        .add_extension(authority, critical=False)
+        .add_extension(authority_identifier(issuer, key), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(authority=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
@@ -111,13 +103,25 @@ def leaf(  # noqa: PLR0913, PLR0917 - what a certificate says is what it takes
             x509.SubjectAlternativeName([x509.DNSName(name)] if names is None else names),
             critical=False,
         )
-        .sign(key, _digest(key))
+        .sign(key, digest(key))
     )
+
+
+def authority_identifier(issuer: x509.Certificate, key: PrivateKey) -> x509.AuthorityKeyIdentifier:
+    """Return the identifier of the key of `issuer`, for what it signs.
+
+    Taken from the issuer, not computed: Go and OpenSSL build the identifier in more than
+    one way, and strict verification compares the two.
+    """
+    identifier = chain.extension(issuer, x509.SubjectKeyIdentifier)
+    if identifier:
+        return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
+    return x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
 
 
 def _builder(
     subject: x509.Name,
-    public: rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey,
+    public: PublicKey,
     serial: int,
     life: Period,
 ) -> x509.CertificateBuilder:
@@ -152,7 +156,7 @@ def _usage(*, authority: bool) -> x509.KeyUsage:
     )
 
 
-def _digest(key: PrivateKey) -> hashes.SHA256 | hashes.SHA384 | hashes.SHA512 | None:
+def digest(key: PrivateKey) -> hashes.SHA256 | hashes.SHA384 | hashes.SHA512 | None:
     """Return the hash that fits the key's strength; Ed25519 has its own (RFC 8410)."""
     if isinstance(key, ed25519.Ed25519PrivateKey):
         return None

@@ -5,6 +5,7 @@ By hand, because x509.verification came with cryptography 42 and Debian 12 has 3
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -56,6 +57,11 @@ def same_key(one: Any, other: Any) -> bool:
 
 def _spki(key: Any) -> Any:
     return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def key_id(key: Any) -> str:
+    """Return what tells a public key from others: the SHA-256 of its DER, 64 hex digits."""
+    return hashlib.sha256(_spki(key)).hexdigest()
 
 
 def name_of(certificate: x509.Certificate) -> str:

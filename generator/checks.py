@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from generator import check_cloud_config, check_network, formats
+from generator import check_cloud_config, check_network, formats, source
 from generator.located import problem_at
 from generator.problem import Mark, Problem
 
@@ -37,6 +38,7 @@ def check(
     return [
         *_missing(node_id, merged, values),
         *_release(merged, values.get("release", {})),
+        *_proxy(merged, values.get("proxy", {})),
         *_fabrics(merged, values.get("fabrics", [])),
         *_pace(merged, values.get("agent", {})),
         *check_network.check(merged, values),
@@ -54,8 +56,25 @@ def _missing(node_id: str, merged: Located, values: dict[str, Any]) -> Iterator[
             yield Problem(f"{node_id} has no {name}", hint, where, name)
     release = values.get("release", {})
     for name, such in _RELEASE.items():
-        if release and name not in release:
+        if release and name not in release and not (name == "url" and "urls" in release):
             yield problem_at(merged, ["release"], f"{node_id}'s release has no {name}", such)
+    for name, other in (("archive", "member"), ("member", "archive")):
+        if name in release and other not in release:
+            hint = "an archive's binary is named by both: archive: tar.gz, member: llmgw"
+            yield problem_at(merged, ["release", name], f"{name} without {other}", hint)
+
+
+def _proxy(merged: Located, proxy: dict[str, Any]) -> Iterator[Problem]:
+    for name in ("http", "https"):
+        way = proxy.get(name, "")
+        if isinstance(way, dict) and len(way) > 1:
+            hint = "give one of the two"
+            yield problem_at(merged, ["proxy", name], "a file and a variable for one value", hint)
+        if isinstance(way, str) and "@" in way:
+            message = "a user and a password in the spec are readable by whoever reads it"
+            hint = "write {file: PATH} or {env: NAME}"
+            told = problem_at(merged, ["proxy", name], message, hint, "warning")
+            yield replace(told, where=told.where and replace(told.where, text=""))
 
 
 def _release(merged: Located, release: dict[str, Any]) -> Iterator[Problem]:
@@ -65,12 +84,20 @@ def _release(merged: Located, release: dict[str, Any]) -> Iterator[Problem]:
             message = f"{digest[:8]}… is no binary's digest: the node will refuse what it fetches"
             hint = f"sha256sum llmgw-linux-{arch} prints it"
             yield problem_at(merged, ["release", "sha256", arch], message, hint, "warning")
+    places: list[list[str | int]] = [["release", "url"]] if url else []
+    places += [["release", "urls", number] for number in range(len(release.get("urls", ())))]
+    for place in places:
+        located = source.at(merged, *place)
+        yield from _url(merged, place, str(located.value) if located else "", digests)
+
+
+def _url(
+    merged: Located, place: list[str | int], url: str, digests: dict[str, str]
+) -> Iterator[Problem]:
     different = len({digest.lower() for digest in digests.values()})
-    if url and "{arch}" not in url and different > 1:
+    if "{arch}" not in url and different > 1:
         message = "one URL for both architectures, which have different digests"
-        yield problem_at(
-            merged, ["release", "url"], message, "put {arch} where amd64 or arm64 goes"
-        )
+        yield problem_at(merged, place, message, "put {arch} where amd64 or arm64 goes")
     elif "{arch}" in url and different < len(digests) and not _example(digests):
         message = "amd64 and arm64 have the same digest"
         hint = "each binary has its own: one of the two will be refused on the node"
@@ -79,7 +106,7 @@ def _release(merged: Located, release: dict[str, Any]) -> Iterator[Problem]:
         message = (
             "fetched without TLS: the digest protects the binary, but anyone can see and stop it"
         )
-        yield problem_at(merged, ["release", "url"], message, "use https if you can", "warning")
+        yield problem_at(merged, place, message, "use https if you can", "warning")
 
 
 def _example(digests: dict[str, str]) -> bool:

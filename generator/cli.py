@@ -64,7 +64,7 @@ class _Commands(click.Group):
 @click.version_option(__version__, message="gen-seed %(version)s")
 @click.pass_context
 def gen_seed(context: click.Context, folder: str) -> None:
-    r"""Turn a node's spec into the seed with which its machine boots already onboarded.
+    """Turn a node's spec into the seed with which its machine boots already onboarded.
 
     `gen-seed NODE` is short for `gen-seed seed NODE`:
 
@@ -93,6 +93,11 @@ def workspace_option(command: Any) -> Any:
 pki_option = click.option(
     "--pki", metavar="DIR", help="The authority's folder [default: see docs/authority.md]."
 )
+passphrase_option = click.option(
+    "--passphrase-file",
+    metavar="FILE",
+    help="Holds the passphrase of the authority's key [default: the terminal is asked].",
+)
 
 
 @click.command()
@@ -112,20 +117,54 @@ pki_option = click.option(
     metavar="placeholder|DIR",
     help="A fixed stand-in that no cluster accepts, or NODE.pem and NODE-key.pem from DIR.",
 )
+@click.option(
+    "--with-binary", metavar="FILE", help="Let the seed carry the release: no network is needed."
+)
+@click.option("--reuse", is_flag=True, help="The stored identity; stores one if there is none.")
+@click.option("--renew", is_flag=True, help="A new identity in the place of the stored one.")
+@click.option(
+    "--identities", metavar="DIR", help="Where they are stored [default: identities/ in --pki]."
+)
+@click.option(
+    "--revoke-previous", is_flag=True, help="Revoke the node's other certificates as well."
+)
 @pki_option
+@passphrase_option
 @workspace_option
 @click.pass_obj
 def seed(  # noqa: PLR0913, PLR0917 - an argument each option
-    folder: Path, node: str, output: str | None, form: str, given: str | None, pki: str | None
+    folder: Path,
+    node: str,
+    output: str | None,
+    form: str,
+    given: str | None,
+    with_binary: str | None,
+    reuse: bool,  # noqa: FBT001
+    renew: bool,  # noqa: FBT001
+    identities: str | None,
+    revoke_previous: bool,  # noqa: FBT001
+    pki: str | None,
+    passphrase_file: str | None,
 ) -> None:
     """Write the seed of NODE: a NoCloud ISO, or one of its parts.
 
-    The node's certificate is issued anew, unless --identity brings one; what an earlier seed
-    of this node holds keeps working until it ends.
+    The node's certificate is issued anew, unless --identity or --reuse brings one; what an
+    earlier seed of this node holds keeps working until it ends or is revoked.
     """
     from generator import files, workspace
 
+    if given and (reuse or renew or identities or revoke_previous):
+        raise click.UsageError(
+            "--identity says which identity: not with --reuse, --renew, --identities or"
+            " --revoke-previous"
+        )
+    if identities and not (reuse or renew):
+        raise click.UsageError("--identities says where stored ones are: add --reuse or --renew")
+    if with_binary and form not in ("iso", "dir"):
+        raise click.UsageError(f"--with-binary needs room for a file: --as iso or dir, not {form}")
     if form in ("meta-data", "network-config"):
+        if reuse or renew or revoke_previous:
+            raise click.UsageError(f"{form} holds no identity to be stored, renewed or revoked")
         given = "placeholder"  # nothing of the identity is in them: none is issued
     stand_in = given == "placeholder"
     files.check_target(output, binary=form == "iso", secret=not stand_in, folder=form == "dir")
@@ -136,25 +175,37 @@ def seed(  # noqa: PLR0913, PLR0917 - an argument each option
 
     spec, warnings = resolve.resolve(place, node, RESERVED)
 
-    from generator import authority, issue
+    from generator import attachments
 
-    pki_folder = authority.find(place.root, pki, os.environ, place.authority_dir)
-    with issue.obtain(spec, given, pki_folder, now) as obtained:
+    whole = attachments.fill(spec, place.root, os.environ, stand_in=stand_in)
+    carried = attachments.binary(Path(with_binary), spec.release) if with_binary else {}
+
+    from generator import authority, issue, passphrase, signer
+
+    issuer = issue.Issuer(
+        authority.find(place.root, pki, os.environ, place.authority_dir),
+        passphrase.asking(passphrase_file),
+        signer.configured(place),
+    )
+    store = Path(identities) if identities else None
+    wanted = issue.Wanted(given, reuse, renew, store, revoke_previous)
+    with issue.obtain(spec, wanted, issuer, now) as obtained:
         from generator import render, verify
 
-        rendered = render.render(spec, obtained.identity, render.environment(folder / "templates"))
-        verify.verify(rendered, spec)
+        rendered = render.render(whole, obtained.identity, render.environment(folder / "templates"))
+        verify.verify(rendered, whole)
 
         from generator import pack
 
         when = pack.date(obtained.identity, os.environ.get("SOURCE_DATE_EPOCH"))
-        packed = pack.pack(rendered, form, when)
-        obtained.commit()
-    files.put(packed, output)
+        packed = pack.pack(rendered, form, when, carried)
+        files.put(packed, output, obtained.commit)
     tell((*warnings, *obtained.notes))
     if not stand_in:
         end = f"{obtained.identity.not_after:%Y-%m-%d}"
         say(f"{node}: certificate {obtained.identity.serial}, {obtained.origin}")
+        for line in obtained.talk:
+            say(line)
         say(f"{node}: it ends on {end}; before then the node needs a new seed")
         say(f"{node}: a few seconds after its first boot 'llmgw ctl nodes' should list it;")
         say("    if it does not, the control plane's log says why")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import yaml
 
 from generator.located import Located
+from generator.private import is_private
 from generator.problem import Problem
 from generator.text import syntax_problem
 
@@ -201,9 +202,7 @@ class _Builder:
         )
 
     def _hidden(self) -> bool:
-        return bool(self.frames) and (
-            self.frames[-1].hidden or self.frames[-1].key == "cloud_config"
-        )
+        return bool(self.frames) and (self.frames[-1].hidden or is_private(self.frames[-1].key))
 
     def _refuse_tag(self, event: Any) -> None:
         if event.tag:

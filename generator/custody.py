@@ -18,21 +18,39 @@ KEY = "ca-key.pem"
 
 
 def exposed(folder: Path) -> list[Problem]:
-    """Return a warning where others than the owner may read or write the key in `folder`."""
-    path = folder / KEY
+    """Return warnings where others than the owner get at the key in `folder`."""
+    return open_to_others(folder / KEY) + open_to_others(folder, 0o022)
+
+
+def open_to_others(path: Path, forbidden: int = 0o077) -> list[Problem]:
+    """Return a warning where `path` has a mode bit that is `forbidden`.
+
+    Whoever may write into a folder may put another file in the place of any in it.
+    """
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError as error:
         raise files.cannot("read", path, error) from error
-    if not mode & 0o077:
+    if not mode & forbidden or (path.is_dir() and mode & stat.S_ISVTX):
         return []
+    right = "700" if path.is_dir() else "600"
     return [
         Problem(
             f"{path} is open to others than its owner (mode {mode:04o})",
-            f"chmod 600 {shlex.quote(str(path))}",
+            f"chmod {right} {shlex.quote(str(path))}",
             severity="warning",
         )
     ]
+
+
+def hand_over(path: Path) -> None:
+    """Give a new file or folder to the owner of the folder it is in, where root made it.
+
+    Behind sudo it would be root's, and closed to the user whose authority it is.
+    """
+    if os.geteuid() == 0:
+        owner = path.parent.stat()
+        os.chown(path, owner.st_uid, owner.st_gid)
 
 
 def tracked(folder: Path) -> list[Problem]:

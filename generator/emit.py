@@ -19,6 +19,9 @@ _PLAIN = re.compile(r"(?:[A-Za-z/]|-(?=[A-Za-z]))(?:[A-Za-z0-9_./@+=-]|:(?=[A-Za
 _KEY_LIMIT = 1000  # characters
 _ROW_LIMIT = 90
 _WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+# cloud-init takes all of user-data for mail when it sees this with a colon in the first 4096
+# bytes (user_data.py); an escape in the colon's place means the same to YAML and nothing to it.
+_MAIL = re.compile("(mime-version):", re.IGNORECASE)
 # What a YAML reader may not find raw in a file, or takes for a line break.
 _UNPRINTABLE = re.compile(
     r"[^\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
@@ -100,13 +103,19 @@ def _key(key: str, pad: str) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    return bool(_PLAIN.fullmatch(text)) and text.lower() not in _WORDS
+    return bool(_PLAIN.fullmatch(text)) and text.lower() not in _WORDS and not _is_mail(text)
+
+
+def _is_mail(text: str) -> bool:
+    return bool(_MAIL.search(f"{text}:"))  # a key has its colon behind it
 
 
 def _text(text: str, indent: int) -> str:
     # A literal block cannot hold a first line that is indented or empty without an
     # indicator, and more than one line break at its end without another.
-    if "\n" not in text or text[0] in " \t\n" or text.endswith("\n\n") or _UNPRINTABLE.search(text):
+    if "\n" not in text or text[0] in " \t\n" or text.endswith("\n\n"):
+        return inline(text)
+    if _UNPRINTABLE.search(text) or _is_mail(text):
         return inline(text)
     pad = " " * indent
     lines = text.removesuffix("\n").split("\n")
@@ -115,7 +124,7 @@ def _text(text: str, indent: int) -> str:
 
 
 def _quoted(text: str) -> str:
-    quoted = json.dumps(text, ensure_ascii=False)
+    quoted = _MAIL.sub(r"\1\\u003a", json.dumps(text, ensure_ascii=False))
     return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)
 
 

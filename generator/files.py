@@ -6,7 +6,7 @@ import contextlib
 import os
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from generator.problem import Refused, refuse
@@ -38,6 +38,16 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
     The file has `mode` (less the umask) from its first moment: it is made under another
     name beside the target and renamed. A symbolic link is followed. Raises `Refused`.
     """
+    with staged(path, data, mode) as publish:
+        publish()
+
+
+@contextlib.contextmanager
+def staged(path: Path, data: bytes, mode: int = 0o600) -> Iterator[Callable[[], None]]:
+    """Write `data` beside `path`, and yield what moves it there; unmoved, it goes away.
+
+    So that a full disk is known before something is done that cannot be taken back.
+    """
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name[:200]}.{os.urandom(6).hex()}.tmp")
     try:
@@ -46,13 +56,18 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(target)
-    except BaseException as error:
+        yield lambda: _publish(temporary, target, path)
+    except OSError as error:
+        raise cannot("write", path, error) from error
+    finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        if isinstance(error, OSError):
-            raise cannot("write", path, error) from error
-        raise
+
+
+def _publish(temporary: Path, target: Path, path: Path) -> None:
+    if target.exists() and not target.is_file():
+        raise refuse(f"{path} is not a regular file", "to write there, redirect: > FILE")
+    temporary.replace(target)
 
 
 def create(path: Path, data: bytes, mode: int = 0o600) -> None:
@@ -83,39 +98,71 @@ def check_target(output: str | None, *, binary: bool, secret: bool, folder: bool
 
     `output` is a path, or None or ``-`` for stdout. Raises `Refused`.
     """
-    to_stdout = output in (None, "-")
-    if folder and to_stdout:
-        raise refuse("a folder cannot be written to stdout", "say where it goes: -o DIR")
-    if to_stdout and sys.stdout.isatty() and (binary or secret):
+    if output in (None, "-"):
+        if folder:
+            raise refuse("a folder cannot be written to stdout", "say where it goes: -o DIR")
+        _check_stdout(binary=binary, secret=secret)
+        return
+    try:
+        _check_path(Path(output or ""), folder=folder)
+    except OSError as error:
+        raise cannot("write", output or "", error) from error
+
+
+def _check_stdout(*, binary: bool, secret: bool) -> None:
+    if sys.stdout is None:
+        raise refuse("standard output is closed", "redirect it, > FILE, or write it with -o FILE")
+    if sys.stdout.isatty() and (binary or secret):
         what = "an ISO" if binary else "a private key"
         raise refuse(
             f"{what} is not written to a terminal", "redirect it, > FILE, or write it with -o FILE"
         )
-    if not to_stdout and output:
-        _check_parent(Path(output), folder=folder)
+    state = os.fstat(sys.stdout.fileno())
+    if not stat.S_ISREG(state.st_mode):
+        return
+    if binary and os.lseek(sys.stdout.fileno(), 0, os.SEEK_END):
+        raise refuse("standard output has content already", "write > FILE, not >> FILE")
+    if state.st_uid != os.geteuid() and os.geteuid():
+        raise refuse("standard output is a file of somebody else's", "write it with -o FILE")
 
 
-def _check_parent(path: Path, *, folder: bool) -> None:
+def _check_path(path: Path, *, folder: bool) -> None:
+    if path in (Path(), Path("/")) or not path.name:
+        raise refuse("-o names no file", "such as -o n7.iso")
     if path.is_dir() and not folder:
         raise refuse(f"{path} is a folder", "name a file in it")
     if folder and path.exists() and not path.is_dir():
         raise refuse(f"{path} is a file, and a folder is to be written")
+    # Renaming over a device or a FIFO would take it away.
+    if not folder and path.exists() and not path.is_file():
+        raise refuse(f"{path} is not a regular file", "to write there, redirect: > FILE")
     if not path.parent.is_dir():
         raise refuse(f"there is no folder {path.parent}", f"make it: mkdir -p {path.parent}")
 
 
-def put(data: bytes | Mapping[str, bytes | None], output: str | None) -> None:
-    """Write bytes to stdout or to a file, or the files of a folder. Raises `Refused`."""
+def put(
+    data: bytes | Mapping[str, bytes | None], output: str | None, commit: Callable[[], None]
+) -> None:
+    """Write bytes to stdout or to a file, or the files of a folder. Raises `Refused`.
+
+    `commit` is called when all is written that can be written unseen, just before it shows.
+    """
     if isinstance(data, Mapping):
+        commit()
         put_folder(Path(output or ""), data)
     elif output in (None, "-"):
+        commit()
         put_stdout(data)
     else:
-        write_atomic(Path(output), data)
+        with staged(Path(output or ""), data) as publish:
+            commit()
+            publish()
 
 
 def put_stdout(data: bytes) -> None:
     """Write to stdout; a regular file behind it is closed to others before its first byte."""
+    if sys.stdout is None:
+        raise refuse("standard output is closed")
     descriptor = sys.stdout.fileno()
     try:
         if stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -154,6 +154,41 @@ def _url_release(text: str) -> str:
     return _url(text.replace("{version}", "v").replace("{arch}", "a"), ("https", "http"))
 
 
+def _url_proxy(text: str) -> str:
+    if re.search(r"['\"\\$`]", text):
+        return "quotes, '$' and the like are written as %27 and the like"
+    # A proxy, unlike a server, is often given with a user and a password.
+    scheme, separator, rest = text.partition("://")
+    host = rest.rpartition("@")[2].rstrip("/")
+    return _url(f"{scheme}{separator}{host}", ("http", "https"))
+
+
+def _no_proxy(text: str) -> str:
+    if text == "*":
+        return "a proxy that is never used is left out"
+    if "/" in text:
+        return _ip_interface(text)
+    return _host(text.removeprefix("."))
+
+
+def _member(text: str) -> str:
+    try:
+        unknown = [name for name in placeholders(text) if name not in _PLACEHOLDERS]
+    except ValueError:
+        return "a brace that is not closed, or not opened"
+    if unknown:
+        return f"{{{unknown[0]}}} is filled in by nobody, only {{version}} and {{arch}} are"
+    if text.startswith(("/", "-")) or ".." in text.split("/"):
+        return "a path from the archive's top, without '..'"
+    return "no control characters" if _CONTROL.search(text) else ""
+
+
+def _local_path(text: str) -> str:
+    if not text or _CONTROL.search(text):
+        return "no control characters" if text else "it is empty"
+    return ""
+
+
 def _absolute_path(text: str) -> str:
     if not text.startswith("/"):
         return "it starts with '/'"
@@ -191,8 +226,12 @@ CHECKS: Mapping[str, Callable[[str], str]] = {
     "interface": _interface,
     "ip-address": _ip,
     "ip-interface": _ip_interface,
+    "local-path": _local_path,
     "mac": _mac,
+    "member": _member,
+    "no-proxy": _no_proxy,
     "route-destination": _destination,
     "url-https": _url_https,
+    "url-proxy": _url_proxy,
     "url-release": _url_release,
 }

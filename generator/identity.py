@@ -19,6 +19,8 @@ from generator.problem import Problem, Refused, refuse
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from generator.passphrase import Ask
+
 
 @dataclass(frozen=True)
 class Identity:
@@ -117,16 +119,30 @@ def load(folder: Path, node_id: str, now: datetime, authority: Path) -> Identity
             problems += refused.problems
     if problems:
         raise Refused(problems)
-    leaf, *others = pem.certificates(contents[0], str(files[0]))
-    key = pem.private_key(contents[1], str(files[1]))
     trusted = folder if (folder / "ca.pem").exists() else authority
-    intermediates, roots = pem.read_trust(trusted)
-    sent, _ = chain.build(leaf, (*others, *intermediates), roots)
-    identity = Identity(node_id, sent, roots, pem.key_pem(key))
-    problems += check(identity, now, str(files[0]))
-    if problems:
+    certificate_file, key_file = zip(contents, map(str, files), strict=True)
+    identity = assemble(node_id, certificate_file, key_file, trusted)
+    if problems := check(identity, now, str(files[0])):
         raise Refused(problems)
     return identity
+
+
+def assemble(
+    node_id: str,
+    certificates: tuple[bytes, str],
+    key: tuple[bytes, str],
+    trusted: Path,
+    ask: Ask | None = None,
+) -> Identity:
+    """Return an identity from PEM, each part with the name of its source; not yet checked.
+
+    The roots, and intermediates that are lacking, come from the folder `trusted`.
+    """
+    leaf, *others = pem.certificates(*certificates)
+    opened = pem.private_key(*key, ask)
+    intermediates, roots = pem.read_trust(trusted)
+    sent, _ = chain.build(leaf, (*others, *intermediates), roots)
+    return Identity(node_id, sent, roots, pem.key_pem(opened))
 
 
 def check(identity: Identity, now: datetime, source: str = "the certificate") -> list[Problem]:

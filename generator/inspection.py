@@ -180,11 +180,11 @@ def _release(found: Inspection) -> None:
         name, _, value = line.partition("=")
         if not line.startswith("#") and value:
             try:
-                values[name] = "".join(shlex.split(value))
+                values[name] = " ".join(shlex.split(value))
             except ValueError:
                 found.wrong("onboard.conf is damaged")
     found.release = values.get("release", "")
-    found.urls = {n[4:]: v for n, v in values.items() if n.startswith("url_")}
+    found.urls = {n[5:]: v for n, v in values.items() if n.startswith("urls_")}
     found.digests = {n[7:]: v for n, v in values.items() if n.startswith("sha256_")}
     if not found.digests:
         found.wrong("the release has no digest", "the node could not check what it fetches")

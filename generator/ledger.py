@@ -1,64 +1,38 @@
-"""The ledger: what the authority has issued, one row each, in ledger.db beside its key.
-
-SQLite with a rollback journal and not the write-ahead log: at rest it is one file, which
-a plain copy backs up; it needs no shared memory, so it also works where the folder is on a
-network share; and the writes are too few for the log to pay. `synchronous=EXTRA` makes a
-row that was committed outlast a power cut, because what it records is about to be handed out.
-"""
+"""The ledger: what the authority has issued, one row each, in ledger.db beside its key."""
 
 from __future__ import annotations
 
 import os
 import pwd
-import secrets
-import shlex
 import socket
-import sqlite3
 from contextlib import closing, contextmanager, suppress
 from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
-from generator import __version__, files
+from generator import __version__, chain, ledger_file
 from generator.chain import when
-from generator.problem import Refused, refuse
+from generator.ledger_file import NAME, explained, transaction
+from generator.problem import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    import sqlite3
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
     from generator.identity import Identity
 
-NAME = "ledger.db"
-
-# One entry for each format, which leads there from the one before; PRAGMA user_version
-# holds the format of a file. Moments are RFC 3339 in UTC, so text sorts as time does.
-_FORMATS = (
-    """
-    CREATE TABLE certificate (
-        serial TEXT NOT NULL PRIMARY KEY,
-        node TEXT NOT NULL,
-        fingerprint TEXT NOT NULL UNIQUE,
-        not_before TEXT NOT NULL,
-        not_after TEXT NOT NULL,
-        issued_at TEXT NOT NULL,
-        issued_by TEXT NOT NULL,
-        issued_from TEXT NOT NULL,
-        seed TEXT NOT NULL,
-        gen_seed TEXT NOT NULL
-    )
-    """,
-)
+__all__ = ["NAME", "Ledger", "Revocation", "Row", "look_up", "opened", "reading", "row", "user"]
 
 
 @dataclass(frozen=True)
 class Row:
-    """A certificate that was issued.
+    """A certificate that was issued; a text that is empty is not known, or has not happened.
 
-    `serial` in lower-case hex, `fingerprint` the SHA-256 of its DER; `not_before`,
-    `not_after` and `issued_at` RFC 3339 in UTC; `seed` the digest of the spec that it was
-    issued for, empty where there was none; `gen_seed` the version that issued it.
+    `serial` in lower-case hex, `fingerprint` the SHA-256 of its DER; moments are RFC 3339
+    in UTC; `seed` the digest of the spec that it was issued for; `gen_seed` the version
+    that issued it; `issuer` the SHA-256 of the issuer's public key (`chain.key_id`), empty
+    in rows of the first format: this folder's authority. `reason` as in RFC 5280.
     """
 
     serial: str
@@ -71,19 +45,33 @@ class Row:
     issued_from: str
     seed: str
     gen_seed: str
+    issuer: str = ""
+    imported_at: str = ""
+    revoked_at: str = ""
+    reason: str = ""
+    revoked_by: str = ""
+
+
+_NAMES = [field.name for field in fields(Row)]
+_INSERT = (
+    f"INSERT INTO certificate ({', '.join(_NAMES)})"  # noqa: S608 - our own names
+    f" VALUES ({', '.join('?' * len(_NAMES))})"
+)
+
+
+@dataclass(frozen=True)
+class Revocation:
+    """When (RFC 3339), why (a reason of RFC 5280, or "unspecified") and by whom."""
+
+    at: str
+    reason: str
+    by: str
 
 
 def row(identity: Identity, now: datetime, seed: str, environ: Mapping[str, str]) -> Row:
-    """Return the row of an identity that was issued `now`, for the spec with digest `seed`.
-
-    The user is the one of the process; behind sudo the person, not root.
-    """
-    uid = os.getuid()
-    user = str(uid)
-    with suppress(KeyError):
-        user = pwd.getpwuid(uid).pw_name
-    if uid == 0:
-        user = environ.get("SUDO_USER") or user
+    """Return the row of an identity that was issued `now`, for the spec with digest `seed`."""
+    path, root = chain.build(identity.chain[0], identity.chain[1:], identity.roots)
+    issuer = path[1] if len(path) > 1 else root
     return Row(
         serial=identity.serial,
         node=identity.node_id,
@@ -91,11 +79,23 @@ def row(identity: Identity, now: datetime, seed: str, environ: Mapping[str, str]
         not_before=when(identity.not_before),
         not_after=when(identity.not_after),
         issued_at=when(now),
-        issued_by=user,
+        issued_by=user(environ),
         issued_from=socket.gethostname(),
         seed=seed,
         gen_seed=__version__,
+        issuer=chain.key_id(issuer.public_key()) if issuer else "",
     )
+
+
+def user(environ: Mapping[str, str]) -> str:
+    """Return who runs this process; behind sudo the person, not root."""
+    uid = os.getuid()
+    name = str(uid)
+    with suppress(KeyError):
+        name = pwd.getpwuid(uid).pw_name
+    if uid == 0:
+        name = environ.get("SUDO_USER") or name
+    return name
 
 
 class Ledger:
@@ -105,13 +105,102 @@ class Ledger:
         self._path = path
         self._connection = connection
 
-    def record(self, rows: Iterable[Row]) -> None:
-        """Add `rows`, all or none; when this returns, they are on the disk. Raises `Refused`."""
-        names = [field.name for field in fields(Row)]
-        columns, holes = ", ".join(names), ", ".join("?" * len(names))
-        statement = f"INSERT INTO certificate ({columns}) VALUES ({holes})"  # noqa: S608 - our names
-        with _explained(self._path), _transaction(self._connection):
-            self._connection.executemany(statement, [astuple(row) for row in rows])
+    def record(self, rows: Iterable[Row], revoking: Revocation | None = None) -> None:
+        """Add `rows`, all or none; when this returns, they are on the disk.
+
+        With `revoking`, what their nodes had before is revoked in the same step. Raises
+        `Refused`.
+        """
+        new = list(rows)
+        with explained(self._path), transaction(self._connection):
+            self._connection.executemany(_INSERT, [astuple(row) for row in new])
+            if revoking:
+                kept = [row.fingerprint for row in new]
+                for node in {row.node for row in new}:
+                    self._revoke(_select(self._connection, "node", node), revoking, kept)
+
+    def revoke(
+        self, revocation: Revocation, column: str, value: str, keep: Sequence[str] = ()
+    ) -> list[Row]:
+        """Revoke the certificates whose `column` ("node", "serial") is `value`.
+
+        Those that have ended, are revoked already, or whose fingerprint is in `keep` stay as
+        they are. Returns all of them as they were. Raises `Refused`.
+        """
+        with explained(self._path), transaction(self._connection):
+            found = _select(self._connection, column, value)
+            self._revoke(found, revocation, keep)
+            return found
+
+    def _revoke(self, rows: list[Row], revocation: Revocation, keep: Sequence[str]) -> None:
+        self._connection.executemany(
+            "UPDATE certificate SET revoked_at = ?, reason = ?, revoked_by = ?"
+            " WHERE fingerprint = ?",
+            [
+                (revocation.at, revocation.reason, revocation.by, row.fingerprint)
+                for row in rows
+                if not row.revoked_at
+                and row.not_after >= revocation.at
+                and row.fingerprint not in keep
+            ],
+        )
+
+    def add_new(self, rows: Iterable[Row]) -> list[Row]:
+        """Add those of `rows` that are not there yet, all or none, and return them."""
+        with explained(self._path), transaction(self._connection):
+            known = "SELECT 1 FROM certificate WHERE fingerprint = ?"
+            new = {
+                row.fingerprint: row
+                for row in rows
+                if not self._connection.execute(known, [row.fingerprint]).fetchone()
+            }
+            self._connection.executemany(_INSERT, [astuple(row) for row in new.values()])
+            return list(new.values())
+
+    def next_crl(self, now: datetime) -> tuple[int, list[Row]]:
+        """Take the number of a revocation list, and return what is revoked and has not ended.
+
+        The number is the time in milliseconds, or else the last one and 1. So it does not go
+        back where the ledger does: a backup that is restored holds an earlier number.
+        """
+        with explained(self._path), transaction(self._connection):
+            last = self._connection.execute("SELECT max(number) FROM crl").fetchone()[0] or 0
+            number = max(last + 1, int(now.timestamp() * 1000))
+            self._connection.execute("INSERT INTO crl VALUES (?, ?)", [number, when(now)])
+            revoked = [
+                row
+                for row in _select(self._connection)
+                if row.revoked_at and row.not_after >= when(now)
+            ]
+        return number, revoked
+
+    def merge(self, other: Path) -> int:
+        """Take in the ledger at `other`, of our own format; return how many rows it brought.
+
+        What either has is kept: rows, revocations, numbers of revocation lists.
+        """
+        with explained(self._path):
+            ledger_file.check_whole(self._path, self._connection)
+            self._connection.execute("ATTACH ? AS other", [str(other)])
+            with transaction(self._connection):
+                before = self._connection.total_changes
+                names = ", ".join(_NAMES)
+                self._connection.execute(
+                    f"INSERT INTO main.certificate ({names})"  # noqa: S608 - our own names
+                    f" SELECT {names} FROM other.certificate AS o WHERE NOT EXISTS (SELECT 1 FROM"
+                    " main.certificate AS m WHERE m.fingerprint = o.fingerprint) ORDER BY number"
+                )
+                added = self._connection.total_changes - before
+                self._connection.execute(
+                    "UPDATE main.certificate SET (revoked_at, reason, revoked_by) ="
+                    " (SELECT revoked_at, reason, revoked_by FROM other.certificate AS o"
+                    " WHERE o.fingerprint = certificate.fingerprint)"
+                    " WHERE revoked_at = '' AND fingerprint IN"
+                    " (SELECT fingerprint FROM other.certificate)"
+                )
+                self._connection.execute("INSERT OR IGNORE INTO crl SELECT * FROM other.crl")
+            self._connection.execute("DETACH other")
+        return added
 
 
 @contextmanager
@@ -122,113 +211,45 @@ def opened(folder: Path, timeout: float = 60.0) -> Iterator[Ledger]:
     seconds to wait for other processes. Raises `Refused`; the file stays as it was.
     """
     path = folder / NAME
-    with _explained(path):
+    with explained(path):
         if not os.path.lexists(path):
-            _make(path)
-        connection = _connect(path, timeout)
+            ledger_file.make(path)
+        connection = ledger_file.connect(path, timeout)
     with closing(connection):
-        with _explained(path):
-            _check(path, connection)
+        with explained(path):
+            ledger_file.check_writable(path, connection)
         yield Ledger(path, connection)
 
 
-def _make(path: Path) -> None:
-    """Put an empty ledger at `path` whole, so that a file cut short can be told from a new one.
+def reading(folder: Path, column: str = "", value: str = "") -> list[Row]:
+    """Return the ledger's rows in the order of their issue, or those with `value`.
 
-    SQLite would create it readable by others; it gives its journal the mode of the file.
+    No row where there is no ledger. Changes nothing, not even a ledger in an older format.
+    Raises `Refused`.
     """
-    temporary = path.with_name(f".{NAME}.{secrets.token_hex(6)}.tmp")
+    path = folder / NAME
+    with explained(path):
+        if not os.path.lexists(path):
+            return []
+        with closing(ledger_file.connect(path, 60.0)) as connection:
+            ledger_file.check(path, connection)
+            return _select(connection, column, value)
+
+
+def look_up(folder: Path, serial: str) -> dict[str, str] | None:
+    """Return the row of a certificate; None where there is no ledger, or none that we read."""
     try:
-        os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        with closing(_connect(temporary, 0)) as connection:
-            _upgrade(connection)
-        with suppress(FileExistsError):  # another process was first, and its ledger is as good
-            os.link(temporary, path)
-    except OSError as error:
-        raise files.cannot("write", path, error) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+        found = reading(folder, "serial", serial)
+    except Refused:
+        return None
+    return dict(zip(_NAMES, astuple(found[0]), strict=True)) if found else None
 
 
-def _connect(path: Path, timeout: float) -> sqlite3.Connection:
-    uri = f"file:{quote(str(path.resolve()))}?mode=rw"
-    connection = sqlite3.connect(uri, timeout, isolation_level=None, uri=True)
-    connection.execute("PRAGMA synchronous = EXTRA")
-    return connection
-
-
-def _check(path: Path, connection: sqlite3.Connection) -> None:
-    """Refuse a file that is not a ledger, is newer than we are, or cannot be written."""
-    found = connection.execute("PRAGMA user_version").fetchone()[0]
-    if not found:
-        # An empty file as well: ours are never that, see _make.
-        raise refuse(f"{path} is not a ledger of gen-seed, or was cut off", _restore(path))
-    if found > len(_FORMATS):
-        raise refuse(
-            f"the ledger {path} has format {found}, made by a newer gen-seed; this one knows"
-            f" {len(_FORMATS)}",
-            "use that gen-seed; the ledger was left as it is",
-        )
-    if found < len(_FORMATS):
-        _upgrade(connection)
-    # BEGIN IMMEDIATE alone succeeds on a file that is read-only; only a change finds out,
-    # and finds out as well whether the folder takes a journal.
-    with _transaction(connection, end="ROLLBACK"):
-        connection.execute(f"PRAGMA user_version = {len(_FORMATS)}")
-        connection.execute("SELECT 1 FROM certificate LIMIT 1")
-
-
-def _upgrade(connection: sqlite3.Connection) -> None:
-    with _transaction(connection):
-        found = connection.execute("PRAGMA user_version").fetchone()[0]
-        for statement in _FORMATS[found:]:
-            connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {len(_FORMATS)}")
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection, end: str = "COMMIT") -> Iterator[None]:
-    # IMMEDIATE takes the write lock first: a reader that becomes a writer can be refused
-    # without waiting, whatever the timeout.
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute(end)
-    except BaseException:
-        if connection.in_transaction:  # SQLite ends it by itself when the disk is full
-            connection.execute("ROLLBACK")
-        raise
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Turn what SQLite says into a refusal that tells what to do."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise _refusal(path, error) from error
-    except OSError as error:
-        raise files.cannot("open", path, error) from error
-
-
-def _refusal(path: Path, error: sqlite3.Error) -> Refused:
-    code = getattr(error, "sqlite_errorname", "")
-    name = shlex.quote(str(path))
-    if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        hint = f"see who holds it: fuser -v {name}"
-        return refuse(f"the ledger {path} is held by another process", hint)
-    if code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-        hint = "run gen-seed as the user who owns it, or with sudo; its folder must be writable too"
-        return refuse(f"the ledger {path} cannot be written", hint)
-    if code.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
-        hint = f"make room: df -h {shlex.quote(str(path.parent))}"
-        return refuse(f"the disk does not take a row of the ledger {path}", hint)
-    if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return refuse(f"the ledger {path} is damaged", _restore(path))
-    if code == "SQLITE_CONSTRAINT_PRIMARYKEY":
-        return refuse(f"the ledger {path} has this serial number already", "issue again")
-    return refuse(f"the ledger {path} cannot be used: {error}")
-
-
-def _restore(path: Path) -> str:
-    return f"put a backup in its place; keep this one and its journal for a rescue: {path.name}*"
+def _select(connection: sqlite3.Connection, column: str = "", value: str = "") -> list[Row]:
+    where = f" WHERE {column} = ?" if column else ""
+    rows = connection.execute(
+        f"SELECT * FROM certificate{where} ORDER BY rowid",  # noqa: S608 - our own names
+        [value] if column else [],
+    )
+    # An older format lacks what then was not known.
+    return [Row(**{n: row[n] for n in row.keys() if n in _NAMES}) for row in rows]  # noqa: SIM118

@@ -1,8 +1,8 @@
 """The short form of `network`, and netplan as it is, into what every cloud-init can read.
 
 What holds for cloud-init 20.4 and later: routes instead of gateway4, which netplan has
-deprecated (canonical/cloud-init#4031); a default route as 0.0.0.0/0 or ::/0, because its older
-renderers know no `default`; MAC addresses in lower case; no `network:` around it.
+deprecated (canonical/cloud-init#4031); a default route as 0.0.0.0/0, because its older renderers
+know no `default`, and for IPv6 in three ways; MAC addresses in lower case; no `network:` around it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 _MATCH = "mgmt"  # the id of an interface that is found by its MAC address
+# To 22.4 cloud-init loses a prefix length of 0 and makes ::/64 of ::/0 wherever it does not
+# leave the file to netplan (network_state.py, _normalize_net_keys): the halves are there for it.
+_DEFAULT = {4: ("0.0.0.0/0",), 6: ("::/0", "::/1", "8000::/1")}
 KINDS = ("ethernets", "bonds", "bridges", "vlans")
 
 
@@ -32,8 +35,8 @@ def _management(short: dict[str, Any], interface: str) -> dict[str, Any]:
     device["dhcp4"] = short.get("dhcp", False)
     if "address" in short:
         device["addresses"] = as_list(short["address"])
-    routes = [{"to": default(via), "via": via} for via in as_list(short.get("gateway"))]
-    routes += [_route(route) for route in short.get("routes", [])]
+    gateways = [{"to": "default", "via": via} for via in as_list(short.get("gateway"))]
+    routes = _routes([*gateways, *short.get("routes", [])])
     if routes:
         device["routes"] = routes
     nameservers = {
@@ -72,17 +75,19 @@ def _device(device: dict[str, Any]) -> dict[str, Any]:
     if "macaddress" in result.get("match", {}):
         result["match"] = {**result["match"], "macaddress": result["match"]["macaddress"].lower()}
     if "routes" in result:
-        result["routes"] = [_route(route) for route in result["routes"]]
+        result["routes"] = _routes(result["routes"])
     return result
 
 
-def _route(route: dict[str, Any]) -> dict[str, Any]:
-    return {**route, "to": default(route["via"])} if route["to"] == "default" else route
+def _routes(routes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return routes, the default ones as every renderer understands them."""
+    return [{**route, "to": to} for route in routes for to in _destinations(route)]
 
 
-def default(via: str) -> str:
-    """Return the default destination of a gateway's family."""
-    return "::/0" if ":" in via else "0.0.0.0/0"
+def _destinations(route: dict[str, Any]) -> tuple[str, ...]:
+    if route["to"] != "default" and not route["to"].endswith("/0"):
+        return (route["to"],)
+    return _DEFAULT[6 if ":" in route["via"] else 4]
 
 
 def as_list(value: str | list[str] | None) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -25,12 +26,16 @@ _LABEL = "cidata"  # in lower case: cloud-init before 19.1 knows no other
 _FILE_MODE = 0o100400
 
 
-def pack(seed: Seed, form: str, when: datetime) -> Packed:
+def pack(
+    seed: Seed, form: str, when: datetime, carried: Mapping[str, bytes] | None = None
+) -> Packed:
     """Return the seed in the form that --as names; `when` dates what has dates inside.
+
+    `carried` are files that an ISO or a folder takes along.
 
     Raises `Refused` where the seed has no such artifact.
     """
-    artifacts = seed.artifacts()
+    artifacts = {**seed.artifacts(), **(carried or {})}
     if form == "iso":
         return iso(artifacts, when)
     if form == "dir":
@@ -80,7 +85,9 @@ def date(identity: Identity, epoch: str | None) -> datetime:
     if epoch is None:
         return identity.not_before
     try:
-        when = datetime.fromtimestamp(int(epoch), UTC)
+        # int() takes more than digits: spaces, underscores, other alphabets' numbers.
+        number = int(epoch) if re.fullmatch("[0-9]{1,12}", epoch) else -1
+        when = datetime.fromtimestamp(number, UTC)
     except (ValueError, OverflowError, OSError):
         when = None
     # ISO 9660 counts years in a byte from 1900 (ECMA-119, 9.1.5), Unix seconds from 1970.

@@ -13,6 +13,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
     Encoding,
     NoEncryption,
     PrivateFormat,
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from generator.passphrase import Ask
+
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
+PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
 
 # What stands before, between and after the blocks (openssl x509 -text, EC PARAMETERS,
 # a byte order mark) is not ours to judge.
@@ -74,10 +78,11 @@ def _parse(der: bytes) -> x509.Certificate:
     return certificate
 
 
-def private_key(data: bytes, source: str, passphrase: bytes | None = None) -> PrivateKey:
+def private_key(data: bytes, source: str, passphrase: Ask | None = None) -> PrivateKey:
     """Return the first private key in `data`: SEC1, PKCS#1 or PKCS#8, encrypted or not.
 
-    Raises `Refused`; what the library says is not passed on, it may quote the content.
+    `passphrase` is asked where it is encrypted, and only there. Raises `Refused`; what the
+    library says is not passed on, it may quote the content.
     """
     name = shlex.quote(source)
     match = _KEY.search(data)
@@ -86,8 +91,7 @@ def private_key(data: bytes, source: str, passphrase: bytes | None = None) -> Pr
             f"{source} holds no private key in PEM form",
             "it should hold a line -----BEGIN PRIVATE KEY-----",
         )
-    block = match.group()
-    encrypted = match.group(1).startswith(b"ENCRYPTED") or b"\nProc-Type: 4,ENCRYPTED" in block
+    block, encrypted = match.group(), is_encrypted(data)
     if encrypted and passphrase is None:
         raise refuse(
             f"the private key {source} is encrypted",
@@ -95,7 +99,7 @@ def private_key(data: bytes, source: str, passphrase: bytes | None = None) -> Pr
             f" && mv {name}.new {name})",
         )
     try:
-        key = load_pem_private_key(block, passphrase if encrypted else None)
+        key = load_pem_private_key(block, passphrase() if encrypted and passphrase else None)
     except UnsupportedAlgorithm:
         raise refuse(f"the private key {source} is of an unknown kind", _supported()) from None
     except (ValueError, TypeError):
@@ -105,32 +109,59 @@ def private_key(data: bytes, source: str, passphrase: bytes | None = None) -> Pr
             f"the private key {source} is damaged or of an unknown kind",
             f"see what it is: openssl pkey -in {name} -noout -text_pub",
         ) from None
-    return _usable(key, source)
-
-
-def _usable(key: object, source: str) -> PrivateKey:
-    if isinstance(key, rsa.RSAPrivateKey):
-        if key.key_size >= _RSA_BITS:
-            return key
-        kind = f"RSA of {key.key_size} bits"
-    elif isinstance(key, ec.EllipticCurvePrivateKey):
-        if isinstance(key.curve, _CURVES):
-            return key
-        kind = f"on the curve {key.curve.name}"
-    elif isinstance(key, ed25519.Ed25519PrivateKey):
+    if isinstance(key, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey):
+        usable_public(key.public_key(), f"the private key {source}")
         return key
-    else:
-        kind = type(key).__name__.strip("_").removesuffix("PrivateKey") or "another kind"
-    raise refuse(f"the private key {source} is {kind}", _supported())
+    raise _unusable(key, f"the private key {source}")
+
+
+def usable_public(key: object, what: str) -> PublicKey:
+    """Return a public key that TLS libraries take; raise `Refused` for the others."""
+    if isinstance(key, rsa.RSAPublicKey) and key.key_size >= _RSA_BITS:
+        return key
+    if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, _CURVES):
+        return key
+    if isinstance(key, ed25519.Ed25519PublicKey):
+        return key
+    raise _unusable(key, what)
+
+
+def kind(key: object) -> str:
+    """Return what a key is, in words: "RSA of 3072 bits", "P-256", "Ed25519"."""
+    if isinstance(key, rsa.RSAPublicKey):
+        return f"RSA of {key.key_size} bits"
+    if isinstance(key, ec.EllipticCurvePublicKey):
+        names = {"secp256r1": "P-256", "secp384r1": "P-384", "secp521r1": "P-521"}
+        return names.get(key.curve.name, f"on the curve {key.curve.name}")
+    name = type(key).__name__.strip("_")
+    return name.removesuffix("PrivateKey").removesuffix("PublicKey") or "of another kind"
+
+
+def _unusable(key: object, what: str) -> Refused:
+    return refuse(f"{what} is {kind(key)}", _supported())
 
 
 def _supported() -> str:
     return f"keys that work are {_KINDS}"
 
 
-def key_pem(key: PrivateKey) -> bytes:
-    """Return a key as unencrypted PKCS#8, the one form that Go reads of every kind."""
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+def is_encrypted(data: bytes) -> bool:
+    """Tell whether the first private key in `data` needs a passphrase."""
+    match = _KEY.search(data)
+    return bool(
+        match
+        and (match[1].startswith(b"ENCRYPTED") or b"\nProc-Type: 4,ENCRYPTED" in match.group())
+    )
+
+
+def key_pem(key: PrivateKey, passphrase: bytes | None = None) -> bytes:
+    """Return a key as PKCS#8, the one form that Go reads of every kind.
+
+    Encrypted where there is a `passphrase`: AES-256, which openssl reads and Go's own
+    library does not.
+    """
+    how = BestAvailableEncryption(passphrase) if passphrase else NoEncryption()
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, how)
 
 
 def certificates_pem(chain: Iterable[x509.Certificate]) -> bytes:

@@ -73,7 +73,7 @@ def kind(part: Part) -> str:
         return "one of " + ", ".join(map(str, part["enum"]))
     if "const" in part:
         return f"always {part['const']}"
-    if part.get("title") and part["type"] == "string":
+    if part.get("title") and part["type"] in ("string", ["string", "object"]):
         return str(part["title"])
     types = [part["type"]] if isinstance(part["type"], str) else part["type"]
     text = " or ".join(TYPES[name] for name in types)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
+import math
+import os
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from generator import emit
-from generator.problem import refuse
+from generator import emit, files, formats
+from generator.problem import Problem, Refused, refuse
 from generator.resources import TEMPLATES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from generator.identity import Identity
@@ -25,22 +29,31 @@ if TYPE_CHECKING:
 ONBOARD = "/usr/local/lib/llmgw/onboard"
 _UNITS = "/etc/systemd/system"
 
-# What lands on the node, in the order in which cloud-init writes it: path, mode, and the
+# What lands on every node, in the order in which cloud-init writes it: path, mode, and the
 # template it comes from (the identity's files have none). The list of digests is added last.
 _FILES = (
     ("/etc/llmgw/ca.pem", 0o644, None),
     ("/etc/llmgw/agent.pem", 0o644, None),
     ("/etc/llmgw/agent-key.pem", 0o600, None),
     ("/etc/llmgw/agent.yaml", 0o644, "agent.yaml.j2"),
-    ("/etc/llmgw/onboard.conf", 0o644, "onboard.conf.j2"),
+    ("/etc/llmgw/onboard.conf", 0o600, "onboard.conf.j2"),
     (ONBOARD, 0o755, "onboard"),
     (f"{_UNITS}/llmgw-agent.service", 0o644, "llmgw-agent.service"),
     (f"{_UNITS}/llmgw-onboard.service", 0o644, "llmgw-onboard.service"),
     (f"{_UNITS}/multi-user.target.d/llmgw-onboard.conf", 0o644, "llmgw-onboard.conf"),
 )
+# And what lands only where the spec asks for it.
+_RELEASE_CA = ("/etc/llmgw/release-ca.pem", 0o644, None)
+_RELEASE_HEADERS = ("/etc/llmgw/release-headers", 0o600, None)
+_PROXY = (
+    ("/etc/llmgw/proxy.env", 0o600, "proxy.env.j2"),
+    (f"{_UNITS}/llmgw-agent.service.d/llmgw-proxy.conf", 0o644, "llmgw-proxy.conf"),
+)
 _DIGESTS = "/etc/llmgw/seed.sha256"
-PATHS = frozenset({path for path, _, _ in _FILES} | {_DIGESTS})
-"""Every path that a seed writes; an operator's write_files must leave them alone."""
+PATHS = frozenset(
+    {path for path, _, _ in (*_FILES, _RELEASE_CA, _RELEASE_HEADERS, *_PROXY)} | {_DIGESTS}
+)
+"""Every path that a seed may write; an operator's write_files must leave them alone."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +85,13 @@ class Seed:
 
 
 def environment(overrides: Path | None = None) -> jinja2.Environment:
-    """Return the templates, those of the folder `overrides` first where it has them."""
+    """Return the templates, those of the folder `overrides` first where it has them.
+
+    Raises `Refused` for a file there that overrides nothing or cannot be read: it would
+    silently not be used.
+    """
+    if overrides is not None and os.path.lexists(overrides):
+        _check_overrides(overrides)
     folders = [TEMPLATES] if overrides is None else [overrides, TEMPLATES]
     made = ImmutableSandboxedEnvironment(
         loader=jinja2.FileSystemLoader(folders),
@@ -88,6 +107,27 @@ def environment(overrides: Path | None = None) -> jinja2.Environment:
     return made
 
 
+def _check_overrides(folder: Path) -> None:
+    known = {path.name for path in TEMPLATES.iterdir() if path.is_file()}
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder))
+    except OSError as error:
+        raise files.cannot("read", folder, error) from error
+    problems = []
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
+            problems.append(Problem(f"{folder / name} overrides no template", hint))
+            continue
+        try:
+            files.read(folder / name)
+        except Refused as refused:
+            problems += refused.problems
+    if problems:
+        raise Refused(problems)
+
+
 def render(spec: Spec, identity: Identity, templates: jinja2.Environment) -> Seed:
     """Return the node's seed. Raises `Refused` where a template is at fault."""
     instance_id = _instance_id(spec)
@@ -96,29 +136,51 @@ def render(spec: Spec, identity: Identity, templates: jinja2.Environment) -> See
         "hostname": spec.node_id,
         "instance_id": instance_id,
         "auto": " ".join(k for k in ("mgmt_addr", "mgmt_interface") if vars(spec)[k] == "auto"),
+        "files": len(list(_wanted(spec))),
+        "no_proxy": _direct(spec),
+        "wait": math.ceil(formats.seconds(spec.onboard.wait)),
         "not_before": int(identity.not_before.timestamp()),
         "not_after": int(identity.not_after.timestamp()),
     }
     given = {
-        "/etc/llmgw/ca.pem": identity.roots_pem,
-        "/etc/llmgw/agent.pem": identity.certificate_pem,
-        "/etc/llmgw/agent-key.pem": identity.key or b"",
+        "/etc/llmgw/ca.pem": identity.roots_pem.decode(),
+        "/etc/llmgw/agent.pem": identity.certificate_pem.decode(),
+        "/etc/llmgw/agent-key.pem": (identity.key or b"").decode(),
+        _RELEASE_CA[0]: spec.release.roots,
+        _RELEASE_HEADERS[0]: spec.release.headers,
     }
-    files = [
-        File(path, mode, _fill(templates, name, context) if name else given[path].decode())
-        for path, mode, name in _FILES
+    written = [
+        File(path, mode, _fill(templates, name, context) if name else given[path])
+        for path, mode, name in _wanted(spec)
     ]
-    files.append(File(_DIGESTS, 0o644, _digests(files)))
-    context |= _cloud_config(spec, _fill(templates, "bootcmd.j2", context), files)
+    written.append(File(_DIGESTS, 0o644, _digests(written)))
+    context["closed"] = [file.path for file in written if not file.mode & 0o077]
+    context |= _cloud_config(spec, _fill(templates, "bootcmd.j2", context), written)
     network = _fill(templates, "network-config.j2", context) if spec.network else None
     return Seed(
         node_id=spec.node_id,
         instance_id=instance_id,
-        files=tuple(files),
+        files=tuple(written),
         user_data=_fill(templates, "user-data.j2", context).encode(),
         meta_data=_fill(templates, "meta-data.j2", context).encode(),
         network_config=None if network is None else network.encode(),
     )
+
+
+def _wanted(spec: Spec) -> Iterator[tuple[str, int, str | None]]:
+    yield from _FILES
+    if spec.release.roots:
+        yield _RELEASE_CA
+    if spec.release.headers:
+        yield _RELEASE_HEADERS
+    if spec.proxy.http or spec.proxy.https:
+        yield from _PROXY
+
+
+def _direct(spec: Spec) -> str:
+    """Return what no proxy is asked for: the control plane, always, and the node itself."""
+    plane = urlsplit(spec.server).hostname or ""
+    return ",".join(dict.fromkeys([plane, "localhost", "127.0.0.1", "::1", *spec.proxy.no_proxy]))
 
 
 def _instance_id(spec: Spec) -> str:
@@ -131,15 +193,15 @@ def _instance_id(spec: Spec) -> str:
     return f"{spec.node_id}-{hashlib.sha256(meaning.encode()).hexdigest()[:12]}"
 
 
-def _digests(files: list[File]) -> str:
+def _digests(written: list[File]) -> str:
     """Return the list that ``sha256sum -c`` reads from the file system's root."""
     return "".join(
         f"{hashlib.sha256(file.content.encode()).hexdigest()}  {file.path.lstrip('/')}\n"
-        for file in files
+        for file in written
     )
 
 
-def _cloud_config(spec: Spec, bootcmd: str, files: list[File]) -> dict[str, Any]:
+def _cloud_config(spec: Spec, bootcmd: str, written: list[File]) -> dict[str, Any]:
     """Return our own user-data keys joined with the operator's; what is only his is `extra`."""
     extra = dict(spec.cloud_config)
     ours = [
@@ -149,16 +211,27 @@ def _cloud_config(spec: Spec, bootcmd: str, files: list[File]) -> dict[str, Any]
             "permissions": f"{file.mode:04o}",
             "content": file.content,
         }
-        for file in files
+        for file in written
     ]
     return {
         # Ours first: a file of the operator's that cannot be written ends cloud-init's list.
         "bootcmd": [bootcmd, *extra.pop("bootcmd", ())],
         "write_files": [*ours, *extra.pop("write_files", ())],
-        "runcmd": [*extra.pop("runcmd", ()), [ONBOARD, "wait"]],
+        "runcmd": commands(extra.pop("runcmd", ())),
         "preserve_hostname": False,
         "extra": extra,
     }
+
+
+def commands(theirs: Sequence[Any]) -> list[Any]:
+    """Return the operator's runcmd with ours last, however his ends.
+
+    cloud-init makes one shell script of them all, in which an ``exit`` is the end.
+    """
+    wait = [[ONBOARD, "wait"]]
+    if not theirs:
+        return wait
+    return [f"trap 's=$?; {ONBOARD} wait || exit; exit \"$s\"' EXIT", *theirs, *wait]
 
 
 def _fill(templates: jinja2.Environment, name: str, context: Mapping[str, Any]) -> str:
@@ -171,7 +244,7 @@ def _fill(templates: jinja2.Environment, name: str, context: Mapping[str, Any]) 
         raise refuse(
             f"template {error.filename or name}:{error.lineno}: {error.message}"
         ) from error
-    except (jinja2.TemplateError, UnicodeDecodeError, TypeError, ArithmeticError) as error:
+    except Exception as error:  # a template of the operator's may raise anything
         raise refuse(
             f"template {name} cannot be rendered: {error}",
             "templates/ in the workspace overrides what gen-seed ships",

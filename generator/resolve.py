@@ -76,7 +76,7 @@ class _Run:
         self.reserved = reserved
         self.fleet_file = workspace.fleet.mark.file
         # Nothing can be said of the merged specs while fleet.yaml itself is wrong.
-        self.sound = not any(
+        self.sound = workspace.fleet_read and not any(
             problem.where and problem.where.file == self.fleet_file
             for problem in workspace.problems
         )

@@ -81,15 +81,54 @@ class Agent:
 
 @dataclass(frozen=True)
 class Release:
-    """The llmgw release: `sha256` maps an architecture (amd64, arm64) to 64 hex digits."""
+    """The llmgw release: `sha256` maps an architecture (amd64, arm64) to 64 hex digits.
+
+    `urls` are tried in their order. `archive` is empty where they give the binary itself;
+    else the digests are the archive's, and the binary is its `member`. `ca` and
+    `headers_file` are paths in the workspace; what stands there is `roots` and `headers`.
+    """
 
     version: str
-    url: str
+    urls: tuple[str, ...]
     sha256: Mapping[str, str]
+    archive: str = ""
+    member: str = ""
+    ca: str = ""
+    headers_file: str = ""
+    roots: str = ""
+    headers: str = field(default="", repr=False)
 
-    def url_for(self, arch: str) -> str:
-        """Return the address of this release's binary for one architecture."""
-        return self.url.replace("{version}", self.version).replace("{arch}", arch)
+    def fill(self, text: str, arch: str) -> str:
+        """Return a URL, or the member, with version and architecture filled in."""
+        return text.replace("{version}", self.version).replace("{arch}", arch)
+
+    def places(self, arch: str) -> str:
+        """Return the URLs for one architecture, in order, with a space between them."""
+        return " ".join(self.fill(url, arch) for url in self.urls)
+
+
+@dataclass(frozen=True)
+class Secret:
+    """Where a secret value is: in a file of the workspace, or in a variable of gen-seed's."""
+
+    file: str = ""
+    env: str = ""
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """The way out; `https` and `http` are URLs, or where they are kept, or empty."""
+
+    http: str | Secret = field(default="", repr=False)
+    https: str | Secret = field(default="", repr=False)
+    no_proxy: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Onboard:
+    """How onboarding goes on the node; `wait` is a duration in Go's form."""
+
+    wait: str = "120s"
 
 
 @dataclass(frozen=True)
@@ -119,6 +158,9 @@ class Spec:
     supervisor: Supervisor = Supervisor()
     agent: Agent = Agent()
     identity: Lifetime = Lifetime()
+    proxy: Proxy = Proxy()
+    trust: str = "system"
+    onboard: Onboard = Onboard()
     network: Mapping[str, Any] | None = None
     cloud_config: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -132,13 +174,11 @@ def build(node_id: str, values: Mapping[str, Any], network: Mapping[str, Any] | 
     'ab'
     """
     engines = values.get("engines", {})
-    release = values["release"]
-    digests = {arch: digest.lower() for arch, digest in release["sha256"].items()}
     return Spec(
         node_id=node_id,
         server=values["server"],
         mgmt_addr=values["mgmt_addr"],
-        release=Release(release["version"], release["url"], MappingProxyType(digests)),
+        release=_release(values["release"]),
         mgmt_interface=values.get("mgmt_interface", Spec.mgmt_interface),
         groups=tuple(values.get("groups", ())),
         fabrics=tuple(
@@ -153,9 +193,27 @@ def build(node_id: str, values: Mapping[str, Any], network: Mapping[str, Any] | 
         supervisor=Supervisor(**values.get("supervisor", {})),
         agent=Agent(**values.get("agent", {})),
         identity=Lifetime(**values.get("identity", {})),
+        proxy=_proxy(values.get("proxy", {})),
+        trust=values.get("trust", Spec.trust),
+        onboard=Onboard(**values.get("onboard", {})),
         network=network,
         cloud_config=MappingProxyType(values.get("cloud_config", {})),
     )
+
+
+def _release(values: Mapping[str, Any]) -> Release:
+    first = (values["url"],) if "url" in values else ()
+    digests = {arch: digest.lower() for arch, digest in values["sha256"].items()}
+    rest = {k: v for k, v in values.items() if k not in ("url", "urls", "sha256")}
+    return Release(urls=(*first, *values.get("urls", ())), sha256=MappingProxyType(digests), **rest)
+
+
+def _proxy(values: Mapping[str, Any]) -> Proxy:
+    ways = {
+        name: Secret(**way) if isinstance(way := values.get(name, ""), Mapping) else way
+        for name in ("http", "https")
+    }
+    return Proxy(**ways, no_proxy=tuple(values.get("no_proxy", ())))
 
 
 def digest(spec: Spec) -> str:

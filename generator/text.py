@@ -6,6 +6,7 @@ import codecs
 import re
 from typing import TYPE_CHECKING, Any
 
+from generator.private import without_private
 from generator.problem import Mark, Problem, refuse
 
 if TYPE_CHECKING:
@@ -13,21 +14,20 @@ if TYPE_CHECKING:
 
 # What an editor shows as nothing, or as a line's end where YAML sees none (or the reverse).
 _INVISIBLE = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
-_PRIVATE = re.compile(r"""^(\s*(?:-\s+)*["']?cloud_config["']?\s*:)|\bcloud_config["']?\s*:""")
 _WIDE_BOMS = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class Lines:
     """The lines of a file, and the marks in it.
 
-    What stands under ``cloud_config`` may be a password: such lines are never shown.
+    Private ones are never shown (private.py).
     """
 
     def __init__(self, file: str, text: str) -> None:
         self.file = file
         self.text = text
         self._lines = text.split("\n")
-        self._shown = _without_private(self._lines) if "cloud_config" in text else self._lines
+        self._shown = without_private(self._lines)
 
     def mark(self, start: Any, end: Any, *, hidden: bool = False) -> Mark:
         """Return the mark between two marks of PyYAML, cut at the end of the first line."""
@@ -69,24 +69,6 @@ class Lines:
 
     def _line(self, number: int) -> str:
         return self._lines[number] if number < len(self._lines) else ""
-
-
-def _without_private(lines: list[str]) -> list[str]:
-    shown = []
-    private: int | None = None  # the indentation of the key whose lines are private
-    for line in lines:
-        indent = len(line) - len(line.lstrip())
-        if private is not None and (indent > private or not line.strip()):
-            shown.append("")
-            continue
-        private = None
-        found = _PRIVATE.search(line)
-        if found:
-            private = indent
-            shown.append(found[1] or "")
-        else:
-            shown.append(line)
-    return shown
 
 
 def decode(data: bytes, file: str) -> str:

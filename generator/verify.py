@@ -6,6 +6,7 @@ and not on a machine.
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -14,6 +15,8 @@ from generator import render, schema, source
 from generator.problem import Problem, Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from generator.spec import Spec
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # both build the same values
@@ -26,6 +29,7 @@ def verify(seed: render.Seed, spec: Spec) -> None:
         *_user_data(seed, spec),
         *_same("meta-data", _load(seed.meta_data), _meta_data(seed)),
         *_agent(seed, spec),
+        *_scripts(seed, spec),
     ]
     if seed.network_config is not None:
         found += _same("network-config", _load(seed.network_config), spec.network)
@@ -80,12 +84,48 @@ def _user_data(seed: render.Seed, spec: Spec) -> list[str]:
     ]
     theirs = spec.cloud_config
     found += _same("user-data write_files", written, [*ours, *theirs.get("write_files", ())])
-    commands = [*theirs.get("runcmd", ()), [render.ONBOARD, "wait"]]
+    commands = render.commands(theirs.get("runcmd", ()))
     found += _same("user-data runcmd", config.get("runcmd"), commands)
+    found += _same("user-data preserve_hostname", config.get("preserve_hostname"), wanted=False)
+    found += _bootcmd(config.get("bootcmd"), seed, theirs.get("bootcmd", ()))
+    known = {"hostname", "preserve_hostname", "bootcmd", "write_files", "runcmd", *theirs}
+    found += [f"user-data has a stray {key!r}" for key in config if key not in known]
     for key, value in theirs.items():
         if key not in ("write_files", "runcmd", "bootcmd"):
             found += _same(f"user-data {key}", config.get(key), value)
     return found
+
+
+def _bootcmd(found: Any, seed: render.Seed, theirs: Sequence[Any]) -> list[str]:
+    """Check that the guards are there: of the files with secrets, and against a power cut."""
+    ours = str(found[0]) if isinstance(found, list) and found else ""
+    closed = [file.path for file in seed.files if not file.mode & 0o077]
+    if any(text not in ours for text in (*closed, seed.instance_id)):
+        return ["user-data bootcmd does not guard the files with secrets"]
+    return _same("user-data bootcmd", found[1:], list(theirs))
+
+
+def _scripts(seed: render.Seed, spec: Spec) -> list[str]:
+    """Check what a shell and systemd will read, as far as it can be told here."""
+    text = {file.path.rpartition("/")[2]: file.content for file in seed.files}
+    found = [f"{name} has a carriage return" for name, content in text.items() if "\r" in content]
+    if not text["onboard"].startswith("#!/bin/sh\n"):
+        found.append("onboard does not begin with the line #!/bin/sh")
+    units = ("llmgw-agent.service", "llmgw-onboard.service")
+    found += [f"{name} starts nothing" for name in units if "\nExecStart=" not in text[name]]
+    try:
+        words = shlex.split(text["onboard.conf"], comments=True)
+    except ValueError:
+        words = []
+    values = {name: value for name, _, value in (word.partition("=") for word in words)}
+    wanted = {"seed": seed.instance_id, "server": spec.server, "release": spec.release.version}
+    for arch, digest in spec.release.sha256.items():
+        wanted |= {f"sha256_{arch}": digest, f"urls_{arch}": spec.release.places(arch)}
+    return found + [
+        f"onboard.conf.{name} is not what the spec asks for"
+        for name, value in wanted.items()
+        if values.get(name) != value
+    ]
 
 
 def _meta_data(seed: render.Seed) -> dict[str, str]:

@@ -29,12 +29,15 @@ class Workspace:
     `fleet` is fleet.yaml, an empty map where there is none or where it could not be read.
     `files` maps the ids of the nodes in nodes/ to their files. `problems` is what is wrong
     with fleet.yaml and with the names in nodes/; a seed is refused when there is any.
+    `fleet_read` is false where there is a fleet.yaml that could not be read: then nothing more
+    can be said of the nodes.
     """
 
     root: Path
     fleet: Located
     files: Mapping[str, Path]
     problems: tuple[Problem, ...]
+    fleet_read: bool = True
 
     @property
     def inline(self) -> Mapping[str, Located]:
@@ -93,13 +96,14 @@ def open_workspace(root: Path) -> Workspace:
     if not root.is_dir():
         raise refuse(f"no folder {root}", f"gen-seed init {root} makes a workspace there")
     fleet, problems = _fleet(root)
+    read = all(problem.where for problem in problems)
     found = dict(_files(root, problems))
     workspace = Workspace(root, fleet, found, ())
     for node_id in sorted(found.keys() & workspace.inline.keys()):
         mark = _key_mark(fleet, node_id)
         message = f"{node_id} is here and in {found[node_id]}"
         problems.append(Problem(message, "keep one of them", mark, f"nodes.{node_id}"))
-    return Workspace(root, fleet, found, tuple(problems))
+    return Workspace(root, fleet, found, tuple(problems), read)
 
 
 def _fleet(root: Path) -> tuple[Located, list[Problem]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from generator.prove import machine, nspawn, overlay
+from generator.prove import machine, nspawn, overlay, qemu
 from generator.prove.rootfs import SUITES, rootfs
 
 if TYPE_CHECKING:
@@ -20,7 +20,9 @@ def pytest_sessionstart() -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("boot") and (reason := nspawn.missing()):
+    needs = {"boot": nspawn.missing, "qemu": qemu.missing}
+    reasons = [missing() for kind, missing in needs.items() if item.get_closest_marker(kind)]
+    if reason := next(filter(None, reasons), None):
         # A test that must not be left out fails; one that may says so (see the summary).
         if os.environ.get("GEN_SEED_BOOT") == "required":
             pytest.fail(reason, pytrace=False)
@@ -33,6 +35,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(f"machines booted: {sum(kinds.values())} ({told})")
     if reason := nspawn.missing():
         terminalreporter.write_line(f"left out: the tests that boot a machine ({reason})")
+    elif reason := qemu.missing():
+        terminalreporter.write_line(f"left out: the tests that boot in QEMU ({reason})")
 
 
 @pytest.fixture(params=SUITES)

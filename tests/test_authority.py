@@ -18,7 +18,9 @@ from openssl import DAY, NOW
 from generator import authority, certificate, chain, custody, pem
 from generator.problem import Refused
 
-SOON = NOW + timedelta(minutes=1)  # openssl's certificates begin now, maybe a second later
+SOON = NOW + timedelta(
+    hours=6
+)  # openssl's certificates begin when they are made, in a run that may be long
 
 
 def load(folder: Path) -> authority.Authority:
@@ -40,7 +42,7 @@ def issues(folder: Path, scratch: Path) -> None:
 def refused(folder: Path, *, passphrase: bytes | None = None) -> str:
     """Return what is said of the authority in `folder`: messages and hints."""
     with pytest.raises(Refused) as caught:
-        authority.load(folder, SOON, passphrase)
+        authority.load(folder, SOON, (lambda: passphrase) if passphrase else None)
     return "\n".join(f"{problem.message}\n{problem.hint}" for problem in caught.value.problems)
 
 
@@ -95,7 +97,7 @@ def test_encrypted_key(form: str, tmp_path: Path) -> None:
     assert f"the private key {folder}/ca-key.pem is encrypted" in said
     assert f"openssl pkey -in {folder}/ca-key.pem" in said
     assert "the passphrase does not open" in refused(folder, passphrase=b"wrong")
-    assert authority.load(folder, SOON, b"secret")[0].certificate
+    assert authority.load(folder, SOON, lambda: b"secret")[0].certificate
 
 
 def test_the_hint_for_an_encrypted_key_works(tmp_path: Path) -> None:
@@ -342,6 +344,15 @@ def test_a_key_open_to_others_is_a_warning(mode: int, tmp_path: Path) -> None:
     assert f"mode {mode:04o}" in warning.message
     subprocess.run(["/bin/sh", "-c", warning.hint], check=True)
     load(folder)
+
+
+@pytest.mark.parametrize(("mode", "count"), [(0o755, 0), (0o770, 1), (0o1777, 0)])
+def test_a_folder_that_others_write_to_is_a_warning(mode: int, count: int, tmp_path: Path) -> None:
+    """They could put another key in the place of the one that is there."""
+    folder = openssl.authority(tmp_path / "pki", openssl.key())
+    folder.chmod(mode)
+    _, warnings = authority.load(folder, SOON)
+    assert [warning.hint for warning in warnings] == [f"chmod 700 {folder}"] * count
 
 
 def git(folder: Path, *arguments: str) -> None:

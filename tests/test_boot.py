@@ -44,7 +44,7 @@ MODES = {
     "/usr/local/lib/llmgw/onboard": 0o755,
     BIN: 0o755,
     STATUS: 0o644,
-    "/etc/llmgw/onboard.conf": 0o644,
+    "/etc/llmgw/onboard.conf": 0o600,
     "/etc/llmgw/seed.sha256": 0o644,
     "/etc/systemd/system/multi-user.target.d/llmgw-onboard.conf": 0o644,
 }
@@ -124,6 +124,8 @@ def node(
                 machine.boot()
                 site.joined(0)
                 machine.wait_for_cloud_init()
+                accepted = b'"accepted": "yes"'
+                machine.wait_for("acceptance", lambda: accepted in machine.read(STATUS), 60)
             yield Joined(site, machine, seed, watch)
 
 
@@ -225,8 +227,10 @@ def test_the_key_was_never_open_to_others(node: Joined) -> None:
 
 def test_the_status_says_what_happened(node: Joined) -> None:
     status = json.loads(node.machine.read(STATUS))
-    assert (status["state"], status["step"], status["trust"]) == ("started", "agent", "ok")
+    assert (status["state"], status["step"], status["trust"]) == ("accepted", "agent", "ok")
     assert status["release"] == "v0.9.1"
+    said = node.machine.run("/usr/local/lib/llmgw/onboard", "status").stdout
+    assert "the control plane takes the certificate: yes" in said
 
 
 # The last of those that share a machine: it goes on with another boot.
@@ -279,7 +283,7 @@ def test_w3_d1_a_wrong_binary_is_not_installed_and_everybody_hears_of_it(
 def test_without_its_bootcmd_the_key_would_have_been_open(site: Site) -> None:
     """A seed made wrong on purpose: it shows that the watch above sees what it is there for."""
     seed = site.seed()
-    wrong = seed | {"user-data": seed["user-data"].replace(b"(umask 077;", b"(exit;")}
+    wrong = seed | {"user-data": seed["user-data"].replace(b"(umask 077;", b"(exit 0;")}
     assert wrong != seed
     with (
         Machine(rootfs("bookworm"), wrong) as machine,

@@ -256,3 +256,64 @@ def test_a_full_device_is_told(fleet: Fleet) -> None:
         )
     assert done.returncode == 1
     assert b"cannot write standard output: no space left on device" in done.stderr
+
+
+def test_closed_stdout_is_told_and_issues_nothing(fleet: Fleet) -> None:
+    shell(
+        fleet, "gen-seed n7 >&- 2>said && exit 1 || true; grep -q 'standard output is closed' said"
+    )
+    assert rows(fleet) == 0
+    shell(fleet, "gen-seed n7 -o n7.iso >&-")
+    assert (fleet.root / "n7.iso").exists()
+
+
+def test_an_iso_behind_something_else_is_refused(fleet: Fleet) -> None:
+    shell(fleet, "echo x >f; gen-seed n7 >>f 2>said && exit 1 || true; grep -q 'not >> FILE' said")
+    assert (fleet.root / "f").read_text() == "x\n"
+    assert rows(fleet) == 0
+
+
+def test_the_help_shows_its_examples_line_by_line(fleet: Fleet) -> None:
+    for arguments in ([], ["--help"]):
+        done = fleet(*arguments, check=False)
+        text = (done.stdout + done.stderr).decode()
+        assert "\n      gen-seed n7 > n7.iso           the seed of node n7" in text
+        assert "\b" not in text
+        assert "error" not in text
+
+
+def test_r6_files_from_windows_make_a_seed_with_plain_line_ends(fleet: Fleet) -> None:
+    script = "#!/bin/sh\necho hello\n"
+    own = f"""\
+mgmt_addr: 10.0.0.107
+release: {{ca: release-ca.pem}}
+cloud_config:
+  write_files:
+    - path: /opt/hello
+      permissions: "0755"
+      content: |
+        {script.strip().replace(chr(10), chr(10) + "        ")}
+"""
+    root = fleet.pki / "ca.pem"
+    (fleet.root / "release-ca.pem").write_bytes(root.read_bytes())
+    fleet.write(n7=own)
+    files = [fleet.root / name for name in ("fleet.yaml", "nodes/n7.yaml", "release-ca.pem")]
+    for path in (*files, root):
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    user_data = fleet("n7", "--as", "user-data").stdout
+    assert b"\r" not in user_data
+    written = yaml.safe_load(user_data)["write_files"]
+    assert written[-1]["content"] == script
+    assert [file["path"] for file in written if "\r" in file["content"]] == []
+
+
+def test_q5_a_dry_render_is_the_same_on_every_host(fleet: Fleet, tmp_path: Path) -> None:
+    """As `tests/good` is: recorded on one, compared on all others."""
+    elsewhere = Fleet(Path(shutil.copytree(fleet.root, tmp_path / "else where")))
+    shutil.rmtree(elsewhere.pki)
+    here = {"TZ": "Asia/Tokyo", "LANG": "tr_TR.UTF-8", "HOME": "/", "USER": "nobody"}
+    for form in ("iso", "user-data", "meta-data"):
+        render = ("n7", "--as", form, "--identity", "placeholder")
+        data = fleet(*render).stdout
+        assert data
+        assert elsewhere(*render, environ=here).stdout == data

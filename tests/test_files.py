@@ -88,3 +88,37 @@ def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(b"12345")
     with pytest.raises(Refused, match="larger than 4 bytes"):
         files.read(tmp_path / "large", limit=4)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link to a device"])
+def test_what_is_no_file_is_not_replaced(tmp_path: Path, kind: str) -> None:
+    target = tmp_path / "n7.iso"
+    if kind == "fifo":
+        os.mkfifo(target)
+    else:
+        target.symlink_to("/dev/null")
+    with pytest.raises(Refused, match="is not a regular file"):
+        files.check_target(str(target), binary=True, secret=True, folder=False)
+    with pytest.raises(Refused, match="is not a regular file"):
+        files.write_atomic(target, b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["n7.iso"]
+
+
+@pytest.mark.parametrize("name", ["", "/", "x" * 300])
+def test_a_name_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(Refused, match=r"names no file|file name too long"):
+        files.check_target(name, binary=True, secret=True, folder=False)
+
+
+def test_a_full_disk_is_known_before_anything_is_issued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    issued: list[str] = []
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(Refused, match="no space left"):
+        files.put(b"new", str(tmp_path / "n7.iso"), lambda: issued.append("row"))
+    assert issued == []
+    assert list(tmp_path.iterdir()) == []

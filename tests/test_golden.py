@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from generator import identity
+from generator import attachments, identity
 from generator.render import environment, render
 from generator.resolve import resolve
 from generator.resources import TEMPLATES
@@ -28,6 +28,7 @@ SHARED = ("onboard", "llmgw-agent.service", "llmgw-onboard.service", "llmgw-onbo
 
 def made_of(workspace: Path, node: str) -> dict[str, str]:
     spec, _ = resolve(open_workspace(workspace), node)
+    spec = attachments.fill(spec, workspace, {}, stand_in=True)
     seed = render(spec, identity.placeholder(node), environment())
     verify(seed, spec)
     made = {name: data.decode() for name, data in seed.artifacts().items()}

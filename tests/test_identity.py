@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LEAF = "basicConstraints=critical,CA:FALSE\nextendedKeyUsage=clientAuth"
-SOON = NOW + timedelta(minutes=1)
+SOON = NOW + timedelta(hours=6)
 
 
 @pytest.fixture

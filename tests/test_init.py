@@ -90,3 +90,12 @@ def test_a_key_that_git_tracks_is_refused(root: Path) -> None:
     done = Fleet(root)("n7", check=False)
     assert (done.returncode, done.stdout) == (1, b"")
     assert b"git tracks the authority's key" in done.stderr
+
+
+def test_the_workspace_may_be_named_with_c_too(tmp_path: Path) -> None:
+    for number, arguments in enumerate(
+        (["-C", "a", "init"], ["init", "-C", "b"], ["-C", "c", "init", "d"])
+    ):
+        gen_seed(*arguments, "--no-ca", cwd=tmp_path)
+        assert (tmp_path / ("a", "b", "c/d")[number] / "fleet.yaml").exists()
+    assert not (tmp_path / "fleet.yaml").exists()

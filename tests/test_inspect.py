@@ -22,7 +22,7 @@ from generator.problem import Refused
 from generator.render import Seed, environment, render
 
 NOW = datetime(2026, 9, 1, 12, tzinfo=UTC)
-RELEASE = spec.Release("v0.9.1", "https://h.example/{version}/{arch}", {"amd64": "ab" * 32})
+RELEASE = spec.Release("v0.9.1", ("https://h.example/{version}/{arch}",), {"amd64": "ab" * 32})
 SPEC = spec.Spec("n7", "https://h.example:7443", "10.0.0.107", RELEASE, network={"version": 2})
 
 

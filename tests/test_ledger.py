@@ -17,7 +17,7 @@ import pytest
 import unprivileged
 from openssl import DAY, NOW
 
-from generator import __version__, authority, identity, ledger
+from generator import __version__, authority, chain, identity, ledger
 from generator.problem import Refused
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ def rows(folder: Path) -> list[dict[str, str]]:
     with closing(sqlite3.connect(folder / "ledger.db")) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         connection.row_factory = sqlite3.Row
-        return [dict(row) for row in connection.execute("SELECT * FROM certificate")]
+        found = connection.execute("SELECT * FROM certificate ORDER BY number")
+        return [{name: row[name] for name in row.keys() if name != "number"} for row in found]  # noqa: SIM118
 
 
 def refused(folder: Path, timeout: float = 5) -> str:
@@ -76,6 +77,11 @@ def test_a_row_says_what_was_issued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "issued_from": os.uname().nodename,
         "seed": "ab" * 32,
         "gen_seed": __version__,
+        "issuer": chain.key_id(made.certificate.public_key()),
+        "imported_at": "",
+        "revoked_at": "",
+        "reason": "",
+        "revoked_by": "",
     }
 
 
@@ -103,7 +109,7 @@ def test_the_journal_is_closed_to_others_too(tmp_path: Path) -> None:
         with ledger.opened(tmp_path) as book:
             connection = book._connection  # noqa: SLF001 - to stop in the middle of a commit
             # What a power cut takes cannot be tried here; the setting can be read.
-            assert connection.execute("PRAGMA synchronous").fetchone() == (3,)
+            assert tuple(connection.execute("PRAGMA synchronous").fetchone()) == (3,)
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("PRAGMA user_version = 1")
             mode = (tmp_path / "ledger.db-journal").stat().st_mode
@@ -137,7 +143,7 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
         connection.execute("PRAGMA user_version = 9")
     before = (tmp_path / "ledger.db").read_bytes()
     said = refused(tmp_path)
-    assert "has format 9, made by a newer gen-seed; this one knows 1" in said
+    assert "has format 9, made by a newer gen-seed; this one knows 2" in said
     assert (tmp_path / "ledger.db").read_bytes() == before
 
 
@@ -149,7 +155,7 @@ def test_a_truncated_ledger_is_refused_and_kept(keep: int, tmp_path: Path) -> No
     before = (tmp_path / "ledger.db").read_bytes()
     said = refused(tmp_path)
     assert "ledger" in said
-    assert "put a backup in its place" in said
+    assert f"gen-seed ca restore BACKUP --pki {tmp_path}" in said
     assert (tmp_path / "ledger.db").read_bytes() == before
 
 
@@ -160,7 +166,7 @@ def test_garbage_and_another_database_are_refused(tmp_path: Path) -> None:
     path.unlink()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE other (x)")
-    assert "is not a ledger of gen-seed" in refused(tmp_path)
+    assert "is none of gen-seed's" in refused(tmp_path)
     path.unlink()
     path.mkdir()
     assert "cannot be written" in refused(tmp_path)
@@ -291,33 +297,20 @@ def writers(folder: Path, processes: int, count: int) -> list[subprocess.Popen[s
     return started
 
 
-def test_many_processes_at_once_lose_nothing(tmp_path: Path) -> None:
-    processes, count = 6, 20  # they also race to make the ledger
-    for process in writers(tmp_path, processes, count):
-        process.communicate(timeout=60)
-        assert process.returncode == 0
-    assert len(rows(tmp_path)) == processes * count
-    assert [path.name for path in tmp_path.iterdir()] == ["ledger.db"]
-
-
 def test_what_was_said_to_be_recorded_is_there_after_kills(tmp_path: Path) -> None:
     chance = random.Random(7)  # noqa: S311 - where to kill
-    told: list[str] = []
-    for round_ in range(2):
-        folder = tmp_path / str(round_)
-        folder.mkdir()
-        started = writers(folder, 4, 500)
-        time.sleep(0.3)
-        for process in started:
-            time.sleep(chance.random() / 20)
-            process.send_signal(signal.SIGKILL)
-        told = [line for process in started for line in process.communicate(timeout=30)[0].split()]
-        assert told
-        with ledger.opened(folder) as book:
-            book.record([row(1)])
-        found = {int(row["serial"], 16) for row in rows(folder)}
-        assert {1, *map(int, told)} <= found
-        assert len(found) <= len(told) + 1 + len(started)
+    started = writers(tmp_path, 4, 500)
+    time.sleep(0.3)
+    for process in started:
+        time.sleep(chance.random() / 20)
+        process.send_signal(signal.SIGKILL)
+    told = [line for process in started for line in process.communicate(timeout=30)[0].split()]
+    assert told
+    with ledger.opened(tmp_path) as book:
+        book.record([row(1)])
+    found = {int(row["serial"], 16) for row in rows(tmp_path)}
+    assert {1, *map(int, told)} <= found
+    assert len(found) <= len(told) + 1 + len(started)
 
 
 def test_a_copy_of_the_file_at_rest_is_a_backup(tmp_path: Path) -> None:

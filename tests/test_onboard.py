@@ -1,131 +1,25 @@
 """onboard under the shells that nodes have, on a folder that stands for the node's root.
 
-What it calls and a build machine has not (systemctl, the trust commands of other families) are
-stand-ins written from their documentation; the real ones are met in test_boot.py.
+Its shell's work is here; what its python3 does, and its fetch, in test_onboard_*.py.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import shutil
-import signal
 import subprocess
-import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from stand_in import BINARY, CONF, SCRIPT, SHELLS, SUMS, SYSTEMCTL, Node, available, node_in
 
-from generator import identity, spec
-from generator.render import environment, render
-from generator.resources import TEMPLATES
-
-SCRIPT = TEMPLATES / "onboard"
-SHELLS = {"dash": ["dash"], "busybox": ["busybox", "sh"], "bash": ["bash", "--posix"]}
-BINARY = b"#!/bin/sh\n"
-
-SYSTEMCTL = """\
-echo "$*" >>"$LLMGW_ROOT/calls"
-case "$*" in
-  *MainPID*) echo MainPID=42 ;;
-  *ActiveState*) echo ActiveState=active ;;
-esac
-"""
-# curl stands in for the network: it copies what the release server would give.
-CURL = """\
-echo "$*" >>"$LLMGW_ROOT/calls"
-while [ "$1" != --output ]; do shift; done
-cp "$LLMGW_ROOT/release" "$2" || { echo "curl: (7) Failed to connect" >&2; exit 7; }
-"""
+from generator.render import environment
 
 
-@pytest.fixture(params=[name for name in SHELLS if shutil.which(SHELLS[name][0])])
-def shell(request: pytest.FixtureRequest) -> list[str]:
-    return SHELLS[request.param]
-
-
-@dataclass(frozen=True)
-class Node:
-    """A node's root folder, and a PATH of stand-ins before the host's own commands."""
-
-    root: Path
-    shell: list[str]
-
-    def install(self, name: str, text: str) -> None:
-        path = self.root / "stand-ins" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"#!/bin/sh\n{text}")
-        path.chmod(0o755)
-
-    def onboard(self, until: str = "") -> str:
-        """Run `onboard run` until it ends, or has said `until`; return what it said."""
-        command = [*self.shell, str(self.root / "usr/local/lib/llmgw/onboard"), "run"]
-        path = f"{self.root}/stand-ins:/usr/sbin:/usr/bin:/sbin:/bin"
-        environ = {"LLMGW_ROOT": str(self.root), "PATH": path}
-        said = ""
-        with subprocess.Popen(
-            command, env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=True,
-        ) as process:  # fmt: skip
-            deadline = threading.Timer(20, os.killpg, (process.pid, signal.SIGKILL))
-            deadline.start()
-            assert process.stdout
-            for line in process.stdout:
-                said += line
-                if until and until in line:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    break
-            process.wait()
-            assert deadline.is_alive(), f"not within 20 s: {until or 'its end'}\n{said}"
-            deadline.cancel()
-        assert until in said
-        return said
-
-    def status(self) -> dict[str, str]:
-        found = json.loads((self.root / "var/lib/llmgw-onboard/status.json").read_text())
-        assert isinstance(found, dict)
-        return found
-
-    def verdict(self) -> str:
-        return (self.root / "run/llmgw-onboard/verdict").read_text().strip()
-
-    def calls(self) -> str:
-        path = self.root / "calls"
-        return path.read_text() if path.exists() else ""
-
-    @property
-    def binary(self) -> Path:
-        return self.root / "usr/local/bin/llmgw"
-
-
-@pytest.fixture
-def node(tmp_path: Path, shell: list[str]) -> Node:
-    """A node whose seed has been written, with a certificate that is good today."""
-    digest = hashlib.sha256(BINARY).hexdigest()
-    sums = {"amd64": digest, "arm64": digest}
-    release = spec.Release("v1", "https://h.example/{version}/{arch}", sums)
-    asked = spec.Spec("n7", "https://h.example", "10.0.0.7", release)
-    seed = render(asked, identity.placeholder("n7"), environment())
-    sums_file = ""
-    for file in seed.files[:-1]:
-        content = file.content
-        if file.path.endswith(".conf") and "not_after" in content:
-            content = content.replace("not_after=9", "not_after=99")  # in the year 2269
-        path = tmp_path / file.path.lstrip("/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-        sums_file += f"{hashlib.sha256(content.encode()).hexdigest()}  {file.path[1:]}\n"
-    (tmp_path / "etc/llmgw/seed.sha256").write_text(sums_file)
-    (tmp_path / "release").write_bytes(BINARY)
-    made = Node(tmp_path, shell)
-    made.install("systemctl", SYSTEMCTL)
-    made.install("curl", CURL)
-    made.install("sleep", "exec /bin/sleep 0.02")
-    made.install("update-ca-certificates", 'echo update-ca-certificates "$@" >>"$LLMGW_ROOT/calls"')
-    return made
+@pytest.fixture(params=available())
+def node(request: pytest.FixtureRequest, tmp_path: Path) -> Node:
+    """A node under each shell: what is tested here is the shell's work."""
+    return node_in(tmp_path, SHELLS[request.param])
 
 
 def test_it_trusts_installs_starts_and_says_so(node: Node) -> None:
@@ -142,10 +36,11 @@ def test_it_trusts_installs_starts_and_says_so(node: Node) -> None:
 
 def test_a_second_time_it_does_nothing(node: Node) -> None:
     node.onboard()
+    node.accept()
     (node.root / "calls").unlink()
     shutil.rmtree(node.root / "run")
     status = node.status()
-    assert "applied already" in node.onboard()
+    assert "applied already" in node.onboard("")
     assert node.calls() == ""
     assert node.verdict() == "ok"
     assert node.status() == status
@@ -182,19 +77,6 @@ def test_it_tries_again_until_the_server_is_there(node: Node) -> None:
     assert node.verdict() == "ok"
 
 
-@pytest.mark.parametrize(
-    ("arch", "digests"), [("x86_64", 1), ("amd64", 1), ("aarch64", 1), ("arm64", 1), ("riscv64", 0)]
-)
-def test_each_architecture_has_its_digest_or_a_reason(node: Node, arch: str, digests: int) -> None:
-    node.install("uname", f"echo {arch}")
-    said = node.onboard("" if digests else "next try")
-    if digests:
-        assert node.verdict() == "ok"
-        assert "/v1/amd64\n" in said or arch in ("aarch64", "arm64")
-    else:
-        assert "no digest for this machine's architecture (riscv64)" in node.verdict()
-
-
 def test_a_file_that_is_not_what_the_seed_says_stops_it(node: Node) -> None:
     (node.root / "etc/llmgw/agent-key.pem").write_text("half a k")
     said = node.onboard("next try")
@@ -208,19 +90,8 @@ def test_a_missing_list_of_files_stops_it(node: Node) -> None:
     assert not node.binary.exists()
 
 
-def configure(node: Node, **values: str) -> None:
-    """Change onboard.conf, and have the seed's list of digests say so."""
-    conf = node.root / "etc/llmgw/onboard.conf"
-    lines = [li for li in conf.read_text().splitlines() if li.partition("=")[0] not in values]
-    conf.write_text("\n".join([*lines, *(f"{k}={v}" for k, v in values.items()), ""]))
-    sums = node.root / "etc/llmgw/seed.sha256"
-    paths = [line.split("  ")[1] for line in sums.read_text().splitlines()]
-    digests = [hashlib.sha256((node.root / path).read_bytes()).hexdigest() for path in paths]
-    sums.write_text("".join(f"{d}  {p}\n" for d, p in zip(digests, paths, strict=True)))
-
-
 def test_p3_a_certificate_that_has_ended_is_named(node: Node) -> None:
-    configure(node, not_before="946684800", not_after="947289600")
+    node.configure(not_before="946684800", not_after="947289600")
     assert "failed: clock: the node's certificate ended 2000-01-08T00:00:00Z" in node.onboard(
         "next try"
     )
@@ -228,7 +99,7 @@ def test_p3_a_certificate_that_has_ended_is_named(node: Node) -> None:
 
 
 def test_k2_it_waits_for_the_certificates_start(node: Node) -> None:
-    configure(node, not_before=str(int(time.time()) + 2))
+    node.configure(not_before=str(int(time.time()) + 2))
     said = node.onboard()
     assert "waiting: clock: the clock says" in said
     assert node.verdict() == "ok"
@@ -261,12 +132,26 @@ def test_c1_c2_c3_each_family_gets_one_root_a_file(node: Node, family: str) -> N
     pem = (node.root / "etc/llmgw/ca.pem").read_text()
     trusted = node.root / "etc/llmgw/ca.pem"
     trusted.write_text(f"a comment\n{pem}between\n{pem}")
-    configure(node)
+    node.write({})
     node.onboard()
     found = {path.name: path.read_text() for path in (node.root / folder).iterdir()}
     assert found == {"llmgw-ca.crt": pem, "llmgw-ca-2.crt": pem}
     assert f"{call}\n" in node.calls()
     assert node.status()["trust"] == "ok"
+
+
+@pytest.mark.parametrize("cut", ["empty", "half a list", "a quote"])
+def test_a_seed_that_was_written_in_part_has_a_reason_and_no_crash(node: Node, cut: str) -> None:
+    sums = node.root / SUMS
+    if cut == "a quote":
+        conf = node.root / CONF
+        conf.write_text(conf.read_text()[: conf.read_text().index("seed='") + 8])
+    else:
+        sums.write_text("" if cut == "empty" else sums.read_text()[: len(sums.read_text()) // 2])
+    said = node.onboard("next try in 300 s\n")
+    assert "failed: files: the seed's files are not complete" in said
+    assert node.status()["state"] == "failed"
+    assert not node.binary.exists()
 
 
 def test_a_trust_command_that_fails_is_recorded_and_stops_nothing(node: Node) -> None:
@@ -286,7 +171,7 @@ def test_wrong_usage(node: Node) -> None:
     done = subprocess.run(
         [*node.shell, str(SCRIPT), "nonsense"], capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stderr) == (2, "usage: onboard run | wait\n")
+    assert (done.returncode, done.stderr) == (2, "usage: onboard run | wait | status\n")
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
@@ -297,7 +182,7 @@ def test_shellcheck() -> None:
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
 def test_shellcheck_of_the_bootcmd() -> None:
-    text = environment().get_template("bootcmd.j2").render(instance_id="n7-1")
+    text = environment().get_template("bootcmd.j2").render(instance_id="n7-1", closed=["/a", "/b"])
     command = ["shellcheck", "-s", "sh", "-"]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     assert done.stdout + done.stderr == ""
@@ -308,7 +193,7 @@ def test_auto_is_filled_from_the_way_to_the_server(node: Node) -> None:
     text = agent.read_text()
     text = text.replace('mgmt_addr: "10.0.0.7"', "mgmt_addr: auto")
     agent.write_text(text.replace("mgmt_interface: eth0", "mgmt_interface: auto"))
-    configure(node, server="https://127.0.0.1:7443", auto="'mgmt_addr mgmt_interface'")
+    node.configure(server="https://127.0.0.1:7443", auto="'mgmt_addr mgmt_interface'")
     said = node.onboard()
     assert "the way to https://127.0.0.1:7443 is from 127.0.0.1 by lo" in said
     assert 'mgmt_addr: "127.0.0.1"\nmgmt_interface: "lo"\n' in agent.read_text()
@@ -320,19 +205,69 @@ def test_auto_is_filled_from_the_way_to_the_server(node: Node) -> None:
 
 
 def test_an_address_that_changed_restarts_the_agent(node: Node) -> None:
-    configure(node, server="https://127.0.0.1:7443", auto="mgmt_addr")
+    node.configure(server="https://127.0.0.1:7443", auto="mgmt_addr")
     node.onboard()
+    node.accept()
     agent = node.root / "etc/llmgw/agent.yaml"
     agent.write_text(agent.read_text().replace("127.0.0.1", "127.0.0.99"))
     (node.root / "calls").unlink()
-    assert "applied already" in node.onboard()
+    assert "applied already" in node.onboard("")
     assert 'mgmt_addr: "127.0.0.1"' in agent.read_text()
     assert node.calls() == "restart --no-block llmgw-agent.service\n"
     (node.root / "calls").unlink()
-    node.onboard()
+    node.onboard("")
     assert node.calls() == ""
 
 
 def test_no_way_to_the_server_is_waited_for(node: Node) -> None:
-    configure(node, server="https://nowhere.invalid:7443", auto="mgmt_addr")
+    node.configure(server="https://nowhere.invalid:7443", auto="mgmt_addr")
     assert "waiting: address: no way to https://nowhere.invalid:7443: " in node.onboard("next try")
+
+
+ENI = """\
+auto lo
+iface lo inet loopback
+
+auto eth0
+iface eth0 inet static
+    address 10.0.0.7/24
+    dns-nameservers 10.0.0.1 fd00::53
+    dns-search example.net example.org
+"""
+
+
+@pytest.mark.parametrize(
+    ("eni", "command", "written"),
+    [
+        (
+            ENI,
+            "",
+            "search example.net example.org\nnameserver 10.0.0.1\nnameserver fd00::53\n",
+        ),
+        (ENI, "resolvconf", "nameserver 9.9.9.9\n"),
+        (ENI + "iface eth1 inet dhcp\n", "", "nameserver 9.9.9.9\n"),
+        ("iface lo inet loopback\n", "", "nameserver 9.9.9.9\n"),
+        ("", "", "nameserver 9.9.9.9\n"),
+    ],
+)
+def test_n6_name_servers_of_ifupdown_are_written_where_nobody_reads_them(
+    node: Node, eni: str, command: str, written: str
+) -> None:
+    if eni:
+        lines = node.root / "etc/network/interfaces.d/50-cloud-init"
+        lines.parent.mkdir(parents=True)
+        lines.write_text(eni)
+    if command:
+        node.install(command, "exit 1\n")
+    (node.root / "etc/resolv.conf").write_text("nameserver 9.9.9.9\n")
+    node.onboard()
+    assert (node.root / "etc/resolv.conf").read_text() == written
+
+
+def test_a_resolv_conf_that_is_anothers_is_left_alone(node: Node) -> None:
+    lines = node.root / "etc/network/interfaces.d/50-cloud-init"
+    lines.parent.mkdir(parents=True)
+    lines.write_text(ENI)
+    (node.root / "etc/resolv.conf").symlink_to("stub.conf")
+    node.onboard()
+    assert (node.root / "etc/resolv.conf").readlink() == Path("stub.conf")

@@ -97,7 +97,7 @@ def debian_has_the_packages() -> bool:
     needs = (
         "import click, cryptography, jinja2, jsonschema, pycdlib, yaml; from datetime import UTC"
     )
-    command = [python, "-c", needs]
+    command = [str(python), "-c", needs]
     return (
         python.exists()
         and not subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode

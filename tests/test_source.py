@@ -8,7 +8,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from generator import source
+from generator import private, schema, source
 from generator.problem import Refused, render
 
 
@@ -215,3 +215,40 @@ def marked(located: source.Located) -> object:
             return located.mark, [marked(item) for item in items]
         case scalar:
             return located.mark, repr(scalar), located.plain
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("server: a\nserver: b\n", ["f.yaml:2:1", "1:1"]),
+        ("a:\n  x: 1\n  x: 1\n", ["f.yaml:3:3", "2:3"]),
+        ("a: {x: 1, 'x': 2}\n", ["f.yaml:1:11", "1:5"]),
+        ("- {x: 1}\n- {x: 1,\n   y: 2, x: 3}\n", ["f.yaml:3:10", "2:4"]),
+        ("a: &a {x: 1}\nb: {<<: *a, x: 2, x: 3}\n", ["f.yaml:2:19", "2:13"]),
+    ],
+)
+def test_y4_a_duplicate_key_is_refused_with_both_places(text: str, places: list[str]) -> None:
+    (problem,) = refused(text)
+    assert all(place in problem for place in places)
+
+
+@pytest.mark.parametrize("key", ["cloud-config", "cloud_confg", "Cloud_Config", "cloudconfig"])
+def test_v3_a_misspelt_cloud_config_is_as_private(key: str) -> None:
+    for text in (f"{key}: {{password: {SECRET}, n: 007}}\n", f"{key}:\n  {SECRET}: x: y\n"):
+        assert SECRET not in "\n".join(refused(text))
+
+
+def test_v3_a_line_indented_too_little_is_as_private() -> None:
+    text = f"cloud_config:\n  key: |\n    a\n{SECRET}\nserver 007: x: y\nagent: a: b\n"
+    assert SECRET not in "\n".join(refused(text))
+
+
+def test_a_line_behind_cloud_config_is_shown() -> None:
+    for line in ("server: a: b", "n8: {x: 007}", "groups: [007]"):
+        assert f" | {line}" in "\n".join(refused(f"cloud_config:\n  a: 1\n{line}\n"))
+    assert " | cloud-7: 007" in refused("cloud-7: 007\n")[0]
+
+
+def test_what_ends_the_private_lines_is_every_key_of_the_spec() -> None:
+    known = {*schema.load("node")["properties"], *schema.load("fleet")["properties"]}
+    assert [key for key in sorted(known - {"cloud_config"}) if not private.ends(f"{key}: x")] == []

@@ -16,7 +16,7 @@ from generator.verify import agent_config, verify
 if TYPE_CHECKING:
     from pathlib import Path
 
-RELEASE = spec.Release("v0.9.1", "https://git.example.net/{version}/{arch}", {"amd64": "a" * 64})
+RELEASE = spec.Release("v0.9.1", ("https://git.example.net/{version}/{arch}",), {"amd64": "a" * 64})
 SPEC = spec.Spec("n7", "https://10.0.0.140:7443", "10.0.0.107", RELEASE)
 PLACEHOLDER = identity.placeholder("n7")
 
@@ -103,7 +103,7 @@ def test_r1_a_value_arrives_as_it_is(value: str, monkeypatch: pytest.MonkeyPatch
         server=value,
         mgmt_interface=value,
         engines=spec.Engines(vllm=spec.Vllm(bin=value)),
-        release=replace(RELEASE, url=value, version=value),
+        release=replace(RELEASE, urls=(value,), version=value),
         fabrics=(spec.Fabric(value, (value,)),),
         cloud_config={
             "runcmd": [value, [value, value]],
@@ -149,7 +149,7 @@ def test_r2_every_command_is_a_string_or_a_list() -> None:
     config = yaml.safe_load(rendered(asked).user_data)
     commands = config["runcmd"] + config["bootcmd"]
     assert all(isinstance(command, str | list) for command in commands)
-    assert config["runcmd"] == ["echo a: b", ["/usr/local/lib/llmgw/onboard", "wait"]]
+    assert config["runcmd"][1:] == ["echo a: b", ["/usr/local/lib/llmgw/onboard", "wait"]]
     assert config["bootcmd"][1] == ["echo", "a: b"]
 
 
@@ -192,6 +192,36 @@ def test_a_template_that_says_something_else_is_refused(name: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("bootcmd:\n{{ bootcmd | yaml_lines(2) }}", "", "user-data bootcmd does not guard"),
+        ("hostname: {{", "fqdn: other.example\nhostname: {{", "user-data has a stray 'fqdn'"),
+        ("{{ preserve_hostname | yaml }}", "true", "user-data preserve_hostname is not"),
+    ],
+)
+def test_user_data_that_leaves_something_out_is_refused(
+    old: str, new: str, message: str, tmp_path: Path
+) -> None:
+    from generator.resources import TEMPLATES
+
+    text = (TEMPLATES / "user-data.j2").read_text()
+    assert old in text
+    (tmp_path / "user-data.j2").write_text(text.replace(old, new, 1))
+    with pytest.raises(Refused, match=message):
+        verify(rendered(overrides=tmp_path), SPEC)
+
+
+@pytest.mark.parametrize("name", ["agent.yml.j2", "onboard", "units"])
+def test_an_override_that_would_not_be_used_is_refused(name: str, tmp_path: Path) -> None:
+    if name == "onboard":
+        (tmp_path / name).symlink_to("nowhere")
+    else:
+        (tmp_path / name).touch()
+    with pytest.raises(Refused, match=r"overrides no template|cannot read"):
+        environment(tmp_path)
+
+
+@pytest.mark.parametrize(
     ("line", "message"),
     [
         ("extra: 1\n", "agent.yaml has a stray 'extra'"),
@@ -200,6 +230,8 @@ def test_a_template_that_says_something_else_is_refused(name: str, tmp_path: Pat
         ("{% if %}\n", r"template .*agent.yaml.j2:\d+: "),
         ("{{ ().__class__.__base__ }}\n", "agent.yaml.j2 cannot be rendered: access to attribute"),
         ("\x00\n", "agent.yaml is not"),
+        ('{{ "a".split("") }}\n', "agent.yaml.j2 cannot be rendered: empty separator"),
+        ("{% include 'agent.yaml.j2' %}\n", "agent.yaml.j2 cannot be rendered: maximum recursion"),
     ],
 )
 def test_a_template_that_is_broken_is_refused(line: str, message: str, tmp_path: Path) -> None:
@@ -215,7 +247,21 @@ def test_c4_no_certificate_goes_by_way_of_cloud_inits_own_module() -> None:
     assert not {"ca_certs", "ca-certs"} & yaml.safe_load(rendered().user_data).keys()
 
 
-def test_mime_in_a_note_would_be_read_as_mail() -> None:
-    asked = replace(SPEC, cloud_config={"note": "MIME-Version: 1.0"})
+def test_mime_in_a_note_is_not_read_as_mail() -> None:
+    mail = "MIME-Version: 1.0\n"
+    notes = {"note": mail, "Mime-Version": [mail.strip()], "bootcmd": [f"echo {mail}\n{mail}"]}
+    asked = replace(
+        SPEC, engines=spec.Engines(vllm=spec.Vllm("/mime-version:")), cloud_config=notes
+    )
+    verify(rendered(asked), asked)
+
+
+def test_a_template_that_makes_mail_of_it_is_refused(tmp_path: Path) -> None:
+    from generator.resources import TEMPLATES
+
+    text = (TEMPLATES / "user-data.j2").read_text()
+    (tmp_path / "user-data.j2").write_text(
+        text.replace("#cloud-config\n", "#cloud-config\n# MIME-Version: 1\n")
+    )
     with pytest.raises(Refused, match="mime-version"):
-        verify(rendered(asked), asked)
+        verify(rendered(overrides=tmp_path), SPEC)

@@ -51,7 +51,7 @@ def test_defaults_then_groups_in_their_order_then_the_node(folder: Path) -> None
     assert (n8.agent.reconnect_base, n8.agent.reconnect_max) == ("2s", "1m")
     assert n8.engines.vllm.bin == "/opt/vllm"
     assert n8.release.sha256 == {"amd64": "ab" * 32}
-    assert n8.release.url_for("arm64") == "https://h/arm64"
+    assert n8.release.places("arm64") == "https://h/arm64"
     assert n8.fabrics[0].hcas == ("h0",)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from generator.cli import say, tell
+from generator.cli import say, tell, workspace_option
 from generator.problem import Problem, Refused
 
 if TYPE_CHECKING:
@@ -17,10 +18,12 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("folder", metavar="[DIR]", default=".")
+@click.argument("named", metavar="[DIR]", required=False)
 @click.option("--new-ca", "ca", flag_value="new", help="Make an authority even where one is found.")
 @click.option("--no-ca", "ca", flag_value="none", help="Make none.")
-def command(folder: str, ca: str | None) -> None:
+@workspace_option
+@click.pass_obj
+def command(folder: Path, named: str | None, ca: str | None) -> None:
     """Make a workspace in DIR: fleet.yaml, a first node, and an authority where there is none.
 
     An authority that $GEN_SEED_PKI names, or else the one in /etc/llmgw/pki, is used. Nothing
@@ -28,15 +31,13 @@ def command(folder: str, ca: str | None) -> None:
     """
     from generator import authority, files
 
-    root = Path(folder)
+    root = folder / (named or "")
     wanted = _content()
-    there = [
-        root / name
-        for name, data in wanted.items()
-        # What an init that was killed has made is no obstacle to the next.
-        if (root / name).exists() and (root / name).read_bytes() != data and name != ".gitignore"
-    ]
+    # What an init that was killed has made is no obstacle to the next.
+    other = [root / name for name, data in wanted.items() if _is_other(root / name, data)]
+    ignored = root / ".gitignore"
     own = root / "pki"
+    there = [path for path in other if path != ignored]
     if there:
         raise Refused(
             Problem(f"{path} is there already", "gen-seed init makes a new workspace only")
@@ -46,14 +47,12 @@ def command(folder: str, ca: str | None) -> None:
         raise Refused([Problem(f"{own / 'ca.pem'} is there already", "it was left as it is")])
     for name, data in wanted.items():
         path = root / name
-        if path.exists() and path.read_bytes() == data:
-            continue
-        if path.exists():
-            say(f"left {path} as it is; git should ignore pki/, out/, *.iso and *.pem")
-            continue
-        files.make_folder(path.parent, 0o755)
-        files.create(path, data, 0o644)
-        say(f"made {path}")
+        if path in other:
+            say(f"left {path} as it is; git should ignore pki/, out/, *.iso, *.pem and user-data")
+        elif not path.exists():
+            files.make_folder(path.parent, 0o755)
+            files.create(path, data, 0o644)
+            say(f"made {path}")
     found = authority.find(root, None, os.environ, None)
     if ca == "none":
         say("made no authority: gen-seed ca init makes one")
@@ -64,7 +63,20 @@ def command(folder: str, ca: str | None) -> None:
         tell(warnings)
         say(f"made an authority in {made.folder}")
         say(f"the control plane must trust {made.folder / 'ca.pem'} before a node can join")
-    say("next: edit fleet.yaml and nodes/n7.yaml, then: gen-seed n7 > n7.iso")
+    at = "" if root == Path() else f"-C {shlex.quote(str(root))} "
+    say(f"next: edit fleet.yaml and nodes/n7.yaml, then: gen-seed {at}n7 > n7.iso")
+
+
+def _is_other(path: Path, data: bytes) -> bool:
+    """Tell whether something else than `data` is at `path`."""
+    from generator import files
+
+    if not os.path.lexists(path):
+        return False
+    try:
+        return files.read(path) != data
+    except Refused:
+        return True
 
 
 def _content() -> Mapping[str, bytes]:

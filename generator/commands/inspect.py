@@ -69,7 +69,7 @@ def _facts(seed: Unpacked, found: Inspection) -> dict[str, Any]:
         "release": {
             "version": found.release,
             "binaries": [
-                {"arch": arch, "url": found.urls.get(arch, ""), "sha256": digest}
+                {"arch": arch, "urls": found.urls.get(arch, "").split(), "sha256": digest}
                 for arch, digest in found.digests.items()
             ],
         },
@@ -126,7 +126,8 @@ def _lines(file: str, facts: dict[str, Any]) -> list[str]:
     if release["version"]:
         lines.append(f"release      {release['version']}")
     for row in release["binaries"]:
-        lines += [f"  {row['arch']:<11}{row['url']}", f"  {'':<11}sha256 {row['sha256']}"]
+        lines += [f"  {row['arch']:<11}{' '.join(row['urls'])}"]
+        lines += [f"  {'':<11}sha256 {row['sha256']}"]
     if facts["files"]:
         lines.append("writes")
         lines += [f"  {row['path']:<60}{row['bytes']:>7} bytes" for row in facts["files"]]

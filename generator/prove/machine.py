@@ -7,13 +7,13 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from generator.prove import guest, nspawn
 from generator.prove.overlay import overlay
+from generator.prove.wait import failure, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from generator.prove.guest import CloudInit
 
 booted: Counter[str] = Counter()
-"""How many machines this process has booted, by kind (``nspawn``)."""
+"""How many machines this process has booted, by kind (``nspawn``, ``qemu``)."""
 
 SEED = "var/lib/cloud/seed/nocloud"  # where cloud-init looks for a seed without a drive
 _T = TypeVar("_T")
@@ -125,16 +125,7 @@ class Machine:
         A file that is not there yet counts as no answer. TimeoutError carries the ends of
         console, journal and cloud-init's log; so does RuntimeError, when the machine went down.
         """
-        end = time.monotonic() + deadline
-        while True:
-            with contextlib.suppress(FileNotFoundError):
-                if answer := done():
-                    return answer
-            if not self.running:
-                raise RuntimeError(str(self._failed(f"went down while waiting for {what}")))
-            if time.monotonic() > end:
-                raise self._failed(f"waited {deadline} s in vain for {what}")
-            time.sleep(0.05)
+        return wait_for(what, done, deadline, running=lambda: self.running, failed=self._failed)
 
     def wait_for_cloud_init(self, deadline: float = 120) -> CloudInit:
         """Wait until cloud-init has finished its boot and return its verdict."""
@@ -145,8 +136,7 @@ class Machine:
         parts = {"console": self.console(), "journal": self.journal()}
         with contextlib.suppress(OSError):
             parts["cloud-init"] = self.read("/var/log/cloud-init-output.log").decode()
-        tails = [f"--- {n}:\n" + "\n".join(t.splitlines()[-40:]) for n, t in parts.items()]
-        return TimeoutError("\n".join([message, *tails]))
+        return failure(message, parts)
 
     def run(
         self, *argv: str, check: bool = True, timeout: float = 60, stdin: str = ""

@@ -20,13 +20,21 @@ _PREFIX = "gen-seed-prove-"
 
 
 @contextlib.contextmanager
-def overlay(tree: Path) -> Iterator[Path]:
-    """Yield a temp folder whose ``root`` is the tree, writable; gone at the end. Needs root."""
+def workspace() -> Iterator[Path]:
+    """Yield a temp folder for a machine, with an empty ``root`` to mount on; gone at the end."""
     with contextlib.ExitStack() as stack:
         work = Path(tempfile.mkdtemp(prefix=_PREFIX))
         stack.enter_context(_locked(work))
         stack.callback(_remove, work)
-        for name in ("upper", "work", "root"):
+        (work / "root").mkdir(mode=0o755)
+        yield work
+
+
+@contextlib.contextmanager
+def overlay(tree: Path) -> Iterator[Path]:
+    """Yield a workspace whose ``root`` is the tree, writable. Needs root."""
+    with workspace() as work:
+        for name in ("upper", "work"):
             (work / name).mkdir(mode=0o755)
         layers = f"lowerdir={tree},upperdir={work}/upper,workdir={work}/work"
         subprocess.run(

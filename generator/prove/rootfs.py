@@ -9,8 +9,12 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from generator.problem import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SUITES = ("bullseye", "bookworm", "trixie")  # Debian 11, 12, 13
 
@@ -35,6 +39,25 @@ _HOOKS = (
     ': >"$1/etc/machine-id"',
     'mkdir -p "$1/var/log/journal"',
 )
+# What a virtual machine needs besides: a kernel with its initrd, as in Debian's cloud images,
+# and something that asks for an address. Without acceleration update-ca-certificates would take
+# more than a minute for the public roots, which nobody needs there.
+_KERNEL_PACKAGES = ("linux-image-cloud-amd64", "initramfs-tools")
+_KERNEL_HOOKS = (
+    'chroot "$1" systemctl enable systemd-networkd',
+    'sed -i "s/^[^#!]/!&/" "$1/etc/ca-certificates.conf"',
+    'chroot "$1" update-ca-certificates --fresh >/dev/null',
+)
+
+# What the official cloud images set up a network with, for a guest that has one of its own.
+# Debian 11's has no resolvconf, and its resolv.conf is nobody's (canonical/cloud-init#3486).
+_IFUPDOWN = ("ifupdown", "isc-dhcp-client")
+_NETPLAN = ("netplan.io", "systemd-resolved")
+_NETWORK_HOOKS = (
+    'rm "$1/etc/systemd/system/networking.service"',
+    'rm -f "$1/etc/resolv.conf"',
+    '[ ! -e "$1/usr/sbin/netplan" ] || ln -s /run/systemd/resolve/resolv.conf "$1/etc/resolv.conf"',
+)
 
 
 def cache() -> Path:
@@ -42,41 +65,52 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gen-seed"
 
 
-def rootfs(suite: str) -> Path:
+def rootfs(suite: str, *, kernel: bool = False, network: bool = False) -> Path:
     """Return the tree of a Debian `suite`, built now unless an earlier run left it.
 
+    With `kernel` it has one, and its initrd, in /boot (amd64 only): for qemu.py.
+    With `network` it has what sets up a network of its own: never for one that it shares.
     Never to be written to: a machine mounts an overlay over it. Needs root. Raises `Refused`.
     """
-    recipe = "\n".join((suite, *_PACKAGES, *_HOOKS))
-    tree = cache() / f"{suite}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+    parts: list[tuple[str, Sequence[str], Sequence[str]]] = [(suite, _PACKAGES, _HOOKS)]
+    if kernel:
+        parts.append(("+kernel", _KERNEL_PACKAGES, _KERNEL_HOOKS))
+    if network:
+        tools = _IFUPDOWN if suite == "bullseye" else _NETPLAN
+        parts.append(("+network", tools, _NETWORK_HOOKS))
+    name = "".join(name for name, _, _ in parts)
+    packages = [package for _, some, _ in parts for package in some]
+    hooks = [hook for _, _, some in parts for hook in some]
+    recipe = "\n".join((suite, *packages, *hooks))
+    tree = cache() / f"{name}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
     tree.parent.mkdir(parents=True, exist_ok=True)
-    with (tree.parent / f"{suite}.lock").open("w") as lock:
+    with (tree.parent / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the process that waited finds the tree built
         if not tree.is_dir():
-            _build(suite, tree)
+            _build(suite, tree, packages, hooks)
+            for old in tree.parent.glob(f"{name}-*"):  # an earlier recipe's, maybe still in use
+                if old != tree and not _mounted(old):
+                    shutil.rmtree(old, ignore_errors=True)
     return tree
 
 
-def _build(suite: str, tree: Path) -> None:
-    unfinished = tree.with_name(f"{suite}.building")
+def _build(suite: str, tree: Path, packages: Sequence[str], hooks: Sequence[str]) -> None:
+    unfinished = tree.with_name(f"{tree.name}.building")
     shutil.rmtree(unfinished, ignore_errors=True)
     command = [
         *("mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", "--format=directory"),
-        "--include=" + ",".join(_PACKAGES),
+        "--include=" + ",".join(packages),
         # An old suite's Release file has ended; its signature still holds.
         '--aptopt=Acquire::Check-Valid-Until "false"',
-        *(f"--customize-hook={hook}" for hook in _HOOKS),
+        *(f"--customize-hook={hook}" for hook in hooks),
         *(suite, str(unfinished), f"deb {mirror()} {suite} main"),
     ]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode:
         tail = "\n".join(done.stderr.decode(errors="replace").splitlines()[-20:])
         shutil.rmtree(unfinished, ignore_errors=True)
-        raise refuse(f"mmdebstrap could not build {suite}:\n{tail}")
+        raise refuse(f"mmdebstrap could not build {tree.name}:\n{tail}")
     unfinished.rename(tree)
-    for old in tree.parent.glob(f"{suite}-*"):  # an earlier recipe's; an overlay may hold it
-        if old != tree and not _mounted(old):
-            shutil.rmtree(old, ignore_errors=True)
 
 
 def _mounted(tree: Path) -> bool:

@@ -1,8 +1,9 @@
-"""The two servers that a node talks to: one that has the release, and the control plane."""
+"""The servers that a node talks to: the one that has the release, and the control plane."""
 
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 import sys
 import threading
@@ -12,7 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from generator.prove.tls import server_context
+from generator.prove import faults
+from generator.prove.tls import FORWARDED, server_context
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,15 +30,29 @@ def agent_binary(version: str = "v0.0.0") -> bytes:
 
 
 class _Server(ThreadingHTTPServer):
-    """HTTPS on loopback, served for the length of a `with` block; port 0 takes a free one."""
+    """HTTPS on loopback, served for the length of a `with` block; port 0 takes a free one.
+
+    Until the block begins it has its port and refuses everybody, as a server that is down.
+    `address` may be another of this host, IPv4 or IPv6: one that a guest's own network reaches.
+    """
 
     daemon_threads = True
 
     def __init__(
-        self, context: ssl.SSLContext, handler: type[BaseHTTPRequestHandler], port: int
+        self,
+        context: ssl.SSLContext,
+        handler: type[BaseHTTPRequestHandler],
+        port: int,
+        address: str,
     ) -> None:
-        super().__init__(("127.0.0.1", port), handler)
-        self.url = f"https://127.0.0.1:{self.server_port}"
+        if ":" in address:
+            self.address_family = socket.AF_INET6
+        super().__init__((address, port), handler, bind_and_activate=False)
+        self.server_bind()
+        host = f"[{address}]" if ":" in address else address
+        self.url = f"https://{host}:{self.server_port}"
+        self.forwarded_url = f"https://{FORWARDED}:{self.server_port}"
+        """The same for a guest in QEMU, when it forwards the port."""
         self.failures: list[str] = []
         """What went wrong in connections, e.g. a client without a certificate."""
         # A client that is slow to shake hands must hold up its own thread only.
@@ -49,6 +65,7 @@ class _Server(ThreadingHTTPServer):
         self.failures.append(repr(sys.exception()))
 
     def __enter__(self) -> Self:
+        self.server_activate()
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
@@ -71,11 +88,22 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class ReleaseServer(_Server):
-    """Serves `files` (path with its slash → content, may be changed) and notes each request."""
+    """Serves `files` (path with its slash → content, may be changed) and notes each request.
 
-    def __init__(self, authority: Authority, files: Mapping[str, bytes], port: int = 0) -> None:
-        super().__init__(server_context(authority), _ReleaseHandler, port)
+    Each of `faults` (see faults.py; may be added to) is the answer to one request.
+    """
+
+    def __init__(
+        self,
+        authority: Authority,
+        files: Mapping[str, bytes],
+        port: int = 0,
+        address: str = "127.0.0.1",
+    ) -> None:
+        context = server_context(authority, address=address)
+        super().__init__(context, _ReleaseHandler, port, address)
         self.files = dict(files)
+        self.faults: list[faults.Fault] = []
         self.requests: list[str] = []
         """The paths that were asked for, in order."""
 
@@ -86,7 +114,11 @@ class _ReleaseHandler(_Handler):
     def do_GET(self) -> None:
         self.server.requests.append(self.path)
         body = self.server.files.get(self.path)
-        if body is None:
+        if self.path == faults.LOOP:
+            faults.loop(self, b"")
+        elif self.server.faults:
+            self.server.faults.pop(0)(self, body or b"")
+        elif body is None:
             self.answer(HTTPStatus.NOT_FOUND, b"no such file\n")
         else:
             self.answer(HTTPStatus.OK, body)
@@ -108,8 +140,9 @@ class Join:
 class ControlPlane(_Server):
     """Takes joins over mTLS and refuses a common name that is not the claimed node id."""
 
-    def __init__(self, authority: Authority, port: int = 0) -> None:
-        super().__init__(server_context(authority, clients=True), _ControlHandler, port)
+    def __init__(self, authority: Authority, port: int = 0, address: str = "127.0.0.1") -> None:
+        context = server_context(authority, clients=True, address=address)
+        super().__init__(context, _ControlHandler, port, address)
         self.joins: list[Join] = []
         self.refusals: list[str] = []
         self.heartbeats: list[str] = []

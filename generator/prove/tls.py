@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 
 
+FORWARDED = "10.0.2.100"
+"""Where a guest in QEMU finds the servers of this host (qemu.py)."""
+
+
 class Authority(Protocol):
     """What a server needs of an authority: its root, and the key that belongs to it."""
 
@@ -30,12 +34,14 @@ class Authority(Protocol):
         """The root's private key."""
 
 
-def server_context(authority: Authority, *, clients: bool = False) -> ssl.SSLContext:
-    """Return the TLS settings of a server for 127.0.0.1 and localhost.
+def server_context(
+    authority: Authority, *, clients: bool = False, address: str = "127.0.0.1"
+) -> ssl.SSLContext:
+    """Return the TLS settings of a server for `address`, localhost and `FORWARDED`.
 
     With `clients`, a client has to show a certificate of the same authority.
     """
-    chain, key = _identity(authority)
+    chain, key = _identity(authority, address)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.TemporaryDirectory() as folder:  # 0700; OpenSSL takes files only
         file = Path(folder, "server.pem")
@@ -48,12 +54,13 @@ def server_context(authority: Authority, *, clients: bool = False) -> ssl.SSLCon
     return context
 
 
-def _identity(authority: Authority) -> tuple[bytes, bytes]:
+def _identity(authority: Authority, address: str) -> tuple[bytes, bytes]:
     """Return certificate and key, PEM, good for a day."""
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.now(UTC).replace(tzinfo=None)  # cryptography 38 takes naive UTC only
     root = authority.certificate
-    names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
+    addresses = [x509.IPAddress(ipaddress.ip_address(a)) for a in (address, FORWARDED)]
+    names = [*addresses, x509.DNSName("localhost")]
     certificate = (
         x509.CertificateBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")]))

@@ -1,0 +1,48 @@
+"""Which authority a command works on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from generator import authority, files, issue, passphrase, signer, workspace
+from generator.problem import Refused
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def folder(root: Path, pki: str | None) -> Path:
+    """Return the authority's folder; raise `Refused` where fleet.yaml leaves it open.
+
+    What is wrong in fleet.yaml may be where the authority is: only who names the folder
+    gets past it.
+    """
+    place = workspace.open_workspace(root)
+    if place.problems and not authority.named(root, pki, os.environ, None):
+        raise Refused(place.problems)
+    return authority.find(root, pki, os.environ, place.authority_dir)
+
+
+def issuer(root: Path, pki: str | None, passphrase_file: str | None) -> issue.Issuer:
+    """Return what issues for this workspace: its authority, or the command that it names."""
+    place = workspace.open_workspace(root)
+    if place.problems:
+        raise Refused(place.problems)
+    return issue.Issuer(
+        authority.find(root, pki, os.environ, place.authority_dir),
+        passphrase.asking(passphrase_file),
+        signer.configured(place),
+    )
+
+
+def put(data: bytes) -> None:
+    """Write to stdout what is no secret; raise `Refused` where it cannot be written."""
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise files.cannot("write", "standard output", error) from error

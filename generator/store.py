@@ -1,0 +1,143 @@
+"""The identity store: a node's identity kept for reuse, NODE.pem with chain and key in one file.
+
+One file, because two cannot be put in place as one: a kill between them would leave a
+certificate with the key of another.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from generator import custody, files, identity, pem
+from generator.problem import Problem, Refused, refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import datetime
+    from pathlib import Path
+
+    from generator.identity import Identity
+    from generator.passphrase import Ask
+
+NAME = "identities"
+_NEAR = timedelta(days=30)
+_TICK = 0.05  # seconds between two looks at the lock
+
+
+def path(store: Path, node_id: str) -> Path:
+    """Return where a node's identity is kept."""
+    return store / f"{node_id}.pem"
+
+
+def find(
+    store: Path, node_id: str, now: datetime, authority: Path, ask: Ask | None
+) -> tuple[Identity, list[Problem]] | None:
+    """Return the stored identity of a node and warnings; None where there is none.
+
+    Of the `authority` folder only the certificates are read. Raises `Refused` where the
+    identity has ended or cannot be used: another is made only when somebody asks for it.
+    """
+    file = path(store, node_id)
+    if not os.path.lexists(file):
+        return None
+    data = pem.read(file), str(file)
+    found = identity.assemble(node_id, data, data, authority, ask)
+    if problems := identity.check(found, now, str(file)):
+        raise Refused(replace(problem, hint=problem.hint or renew(node_id)) for problem in problems)
+    left, life = found.not_after - now, found.not_after - found.not_before
+    warnings = custody.open_to_others(file)
+    if left < min(_NEAR, life / 3):
+        text = f"the stored identity of {node_id} ends in {left.days} days, on"
+        text += f" {found.not_after:%Y-%m-%d}"
+        warnings.append(Problem(text, renew(node_id), severity="warning"))
+    return found, warnings
+
+
+def renew(node_id: str) -> str:
+    """Return the hint that tells how to get another identity."""
+    return f"issue another in its place: gen-seed {node_id} --renew"
+
+
+@contextmanager
+def locked(store: Path, timeout: float) -> Iterator[None]:
+    """Be the only one that adds to the store; wait up to `timeout` seconds for the others.
+
+    Makes the folder where it is missing, 0700. Raises `Refused`.
+    """
+    try:
+        if not store.is_dir():
+            with suppress(FileExistsError):
+                store.mkdir(0o700, parents=True)
+                custody.hand_over(store)
+        lock = store / ".lock"
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise files.cannot("write", store, error) from error
+    with os.fdopen(descriptor):
+        custody.hand_over(lock)
+        deadline = time.monotonic() + timeout
+        while (taken := _take(descriptor)) is False:
+            if time.monotonic() > deadline:
+                raise refuse(
+                    f"another process has held {lock} for {timeout:.0f} seconds",
+                    f"see who it is: fuser -v {lock}",
+                )
+            time.sleep(_TICK)
+        if taken:
+            for left in store.glob(".*.tmp"):  # what a kill has left behind
+                left.unlink(missing_ok=True)
+        yield
+
+
+def _take(descriptor: int) -> bool | None:
+    """Take the lock if it is free; None where the file system has no locks.
+
+    Two may then make an identity each, but only one can put its own in place: link(2)
+    refuses the second.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+@contextmanager
+def staged(
+    store: Path, made: Identity, passphrase: bytes | None, *, replacing: bool
+) -> Iterator[Callable[[], None]]:
+    """Write an identity beside its place and yield what puts it there; to be used locked.
+
+    That the disk takes it is known before it counts as issued. The key is encrypted where
+    there is a passphrase. Raises `Refused`.
+    """
+    target = path(store, made.node_id)
+    beside = store / f".{made.node_id}.{secrets.token_hex(6)}.tmp"
+    key = pem.private_key(made.key or b"", "of this identity")
+    files.create(beside, made.certificate_pem + pem.key_pem(key, passphrase), 0o600)
+
+    def put() -> None:
+        try:
+            if replacing:
+                beside.replace(target)
+            else:
+                os.link(beside, target)
+        except FileExistsError as error:
+            raise refuse(f"{target} was stored by another process", "try again") from error
+        except OSError as error:
+            raise files.cannot("write", target, error) from error
+
+    try:
+        custody.hand_over(beside)
+        yield put
+    finally:
+        beside.unlink(missing_ok=True)
