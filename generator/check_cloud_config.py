@@ -73,6 +73,13 @@ def _command(item: Located, steps: list[str | int]) -> Iterator[Problem]:
         yield _problem(item, steps, message, "put the command in quotes")
     elif not isinstance(item.value, str | list):
         yield _problem(item, steps, "not a command", "a text for sh, or a list of words")
+    elif isinstance(item.value, list):
+        if not item.value:
+            yield _problem(item, steps, "a command without words", "remove it")
+        for index, word in enumerate(item.value):
+            if not isinstance(word.value, str):
+                hint = "put it in quotes, as cloud-init's own schema wants it"
+                yield _problem(word, [*steps, index], "a word of a command that is not text", hint)
 
 
 def _file(item: Located, steps: list[str | int]) -> Iterator[Problem]:

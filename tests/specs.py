@@ -231,7 +231,7 @@ _ANY = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner, max_size=3),
     max_leaves=8,
 )
-_COMMANDS = st.lists(TEXT | st.lists(TEXT | _NUMBERS, max_size=3), max_size=2)
+_COMMANDS = st.lists(TEXT | st.lists(TEXT, min_size=1, max_size=3), max_size=2)
 _WRITTEN = st.fixed_dictionaries(
     {"path": _PATH},
     optional={"content": TEXT, "permissions": st.just("0644"), "defer": st.booleans()},

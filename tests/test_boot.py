@@ -146,7 +146,7 @@ def test_the_control_plane_saw_the_node_that_the_spec_asks_for(node: Joined) -> 
     }
 
 
-def test_every_file_has_its_owner_and_mode(node: Joined) -> None:
+def test_w1_every_file_has_its_owner_and_mode(node: Joined) -> None:
     states = {path: node.machine.stat(path) for path in MODES}
     assert {path: state.st_mode & 0o7777 for path, state in states.items()} == MODES
     assert {(state.st_uid, state.st_gid) for state in states.values()} == {(0, 0)}

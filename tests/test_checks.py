@@ -35,7 +35,7 @@ release: {version: v1, url: "https://h/{arch}", sha256: {amd64: %s}}
         "release: {version: v1}",
         "release: {url: 'https://h/llmgw'}",
         "fabrics: [{name: a, hcas: [h0]}, {name: b, hcas: [h1]}]",
-        "cloud_config: {write_files: [{path: /etc/llmgw-notes}], runcmd: [[ls, 5], 'a: b']}",
+        "cloud_config: {write_files: [{path: /etc/llmgw-notes}], runcmd: [[ls, '5'], 'a: b']}",
         "cloud_config: {ssh_pwauth: false, users: [{name: 'yes', expiredate: 2030-01-01}]}",
     ],
 )

@@ -317,8 +317,12 @@ def test_d4_it_is_labelled_in_its_place_and_never_was_elsewhere(node: Node) -> N
     assert f"--output {node.binary.parent}/" in node.calls()
 
 
-def test_what_a_power_cut_left_is_cleared_away(node: Node) -> None:
+@pytest.mark.parametrize("done", [False, True])
+def test_what_a_power_cut_left_is_cleared_away(node: Node, *, done: bool) -> None:
     node.binary.parent.mkdir(parents=True)
+    if done:
+        node.binary.write_bytes(BINARY)
+        node.binary.chmod(0o755)
     (node.binary.parent / ".llmgw.new").write_text("half")
     (node.binary.parent / ".llmgw.new.d").mkdir()
     node.onboard()

@@ -19,4 +19,5 @@ shares. `authority` is anything with ``.certificate`` and ``.key``; as root on D
 
 `machine.kill()` and `machine.reboot()` go on with the same disk; ``Watch(machine.root,
 secret)`` around the boot knows every mode that a file with the secret has had.
+A seed on a real drive, under a kernel of its own, is for qemu.py.
 """
