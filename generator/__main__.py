@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 
 import click
 
@@ -43,6 +42,8 @@ def run(arguments: list[str]) -> int:
         # What writes files explains itself; this is what prints, to a full device say.
         click.echo(f"error: {(error.strerror or 'it failed').lower()}", err=True)
     except Exception as bug:  # noqa: BLE001 - the last line of defence
+        import traceback
+
         # Not the exception's text: it may quote a secret.
         at = traceback.extract_tb(bug.__traceback__)[-1]
         click.echo(

@@ -22,9 +22,10 @@ _WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 # cloud-init takes all of user-data for mail when it sees this with a colon in the first 4096
 # bytes (user_data.py); an escape in the colon's place means the same to YAML and nothing to it.
 _MAIL = re.compile("(mime-version):", re.IGNORECASE)
-# What a YAML reader may not find raw in a file, or takes for a line break.
+# What a YAML reader may not find raw in a file, or takes for a line break. In pieces: one class
+# of characters that reaches this far takes Python 6 ms to compile.
 _UNPRINTABLE = re.compile(
-    r"[^\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|[\u2028-\u2029]|[\ud800-\udfff]|\ufeff|[\ufffe-\uffff]"
 )
 
 

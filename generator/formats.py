@@ -19,8 +19,8 @@ _HOST = re.compile(r"(?=.{1,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.?)+\
 _MAC = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2})*\Z", re.IGNORECASE)
 _DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ns|us|µs|ms|s|m|h))+\Z")
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
-_UNPRINTABLE = re.compile(r"[\x00-\x20\x7f-\xa0\u2028\u2029\ud800-\udfff]")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_UNPRINTABLE = re.compile(r"[\x00-\x20\x7f-\xa0]|[\u2028-\u2029]|[\ud800-\udfff]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]|[\u2028-\u2029]|[\ud800-\udfff]")
 _PLACEHOLDERS = {"version", "arch"}
 _PORTS = 65535
 _MAC_BYTES, _INFINIBAND_BYTES = 6, 20

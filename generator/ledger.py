@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import socket
 from contextlib import closing, contextmanager, suppress
 from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING
@@ -80,7 +79,7 @@ def row(identity: Identity, now: datetime, seed: str, environ: Mapping[str, str]
         not_after=when(identity.not_after),
         issued_at=when(now),
         issued_by=user(environ),
-        issued_from=socket.gethostname(),
+        issued_from=os.uname().nodename,
         seed=seed,
         gen_seed=__version__,
         issuer=chain.key_id(issuer.public_key()) if issuer else "",

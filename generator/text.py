@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     import yaml
 
 # What an editor shows as nothing, or as a line's end where YAML sees none (or the reverse).
-_INVISIBLE = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+_INVISIBLE = re.compile(
+    "[\0-\x08\x0b-\x1f\x7f-\x9f]|[\u2028-\u2029]|\ufeff|[\ufffe-\uffff]"  # emit says why so
+)
 _WIDE_BOMS = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 

@@ -145,3 +145,40 @@ def test_i7_a_sata_cd_has_no_driver_in_a_cloud_kernel(booted: Booted) -> None:
 
 def test_the_guest_reaches_nothing_but_its_servers(booted: Booted) -> None:
     assert booted.seen("outside") == "closed\n"
+
+
+# Waits until onboard says that it waits, keeps what it says, and sets the clock right.
+LATE_CLOCK = """
+while ! grep -q '"step": "clock"' /var/lib/llmgw-onboard/status.json; do sleep 1; done
+cp /var/lib/llmgw-onboard/status.json /root/waiting.json
+date -s @NOW
+"""
+
+
+def test_k1_k2_a_clock_before_the_certificate_is_waited_for(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    fleet("ca", "init")
+    ca, _ = authority.load(fleet.pki, datetime.now(UTC))
+    with ReleaseServer(ca, {"/llmgw": BINARY}) as release, ControlPlane(ca) as plane:
+        write_fleet(fleet, plane.forwarded_url, f"{release.forwarded_url}/llmgw", BINARY)
+        mend = LATE_CLOCK.replace("NOW", str(int(datetime.now(UTC).timestamp())))
+        command = ["systemd-run", "--no-block", "sh", "-c", mend]
+        config = {"runcmd": [command], "ssh_genkeytypes": ["ed25519"]}
+        fleet.write(n7=json.dumps({"cloud_config": config}))
+        iso = fleet.root / "n7.iso"
+        iso.write_bytes(fleet("n7").stdout)
+        with VirtualMachine(
+            rootfs("bookworm", kernel=True),
+            iso,
+            bus="virtio-blk",
+            forward=[release.server_port, plane.server_port],
+            # systemd takes the time of its own build where the clock is behind that.
+            arguments=("-rtc", "base=1970-01-01"),
+        ) as machine:
+            machine.boot()
+            machine.wait_for("the join", lambda: plane.joins[:1], DEADLINE)
+            machine.power_off()
+            with machine.disk() as root:
+                told = json.loads((root / "root/waiting.json").read_bytes())
+    assert (told["state"], told["step"]) == ("waiting", "clock")
+    assert "and the node's certificate starts 20" in told["reason"]
