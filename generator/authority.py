@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cryptography import x509
@@ -19,12 +18,11 @@ from generator.identity import Identity, check
 from generator.problem import Problem, Refused, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import datetime
+    from pathlib import Path
 
     from generator.passphrase import Ask
 
-SYSTEM = Path("/etc/llmgw/pki")
 _INIT = "make an authority with 'gen-seed ca init', or name one with --pki"
 _NODE_ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -45,28 +43,6 @@ class Authority:
     key: pem.PrivateKey = field(repr=False)
     passphrase: bytes | None = field(default=None, repr=False)
     """What its key is encrypted with, where it is."""
-
-
-def find(
-    workspace: Path, option: str | None, environ: Mapping[str, str], configured: str | None
-) -> Path:
-    """Return the authority's folder, which need not exist.
-
-    --pki, else $GEN_SEED_PKI (both relative to the current folder), else authority.dir of
-    fleet.yaml (relative to it), else pki/ in the workspace where it exists, else the
-    script's /etc/llmgw/pki.
-    """
-    own = workspace / "pki"
-    return named(workspace, option, environ, configured) or (own if own.is_dir() else SYSTEM)
-
-
-def named(
-    workspace: Path, option: str | None, environ: Mapping[str, str], configured: str | None
-) -> Path | None:
-    """Return the first folder of `find` that somebody named; ``ca init`` makes this one."""
-    if asked := option or environ.get("GEN_SEED_PKI"):
-        return Path(asked)
-    return workspace / configured if configured else None
 
 
 def load(

@@ -180,10 +180,10 @@ def seed(  # noqa: PLR0913, PLR0917 - an argument each option
     whole = attachments.fill(spec, place.root, os.environ, stand_in=stand_in)
     carried = attachments.binary(Path(with_binary), spec.release) if with_binary else {}
 
-    from generator import authority, issue, passphrase, signer
+    from generator import custody, issue, passphrase, signer
 
     issuer = issue.Issuer(
-        authority.find(place.root, pki, os.environ, place.authority_dir),
+        custody.find(place.root, pki, os.environ, place.authority_dir),
         passphrase.asking(passphrase_file),
         signer.configured(place),
     )

@@ -1,4 +1,4 @@
-"""How the authority's key is kept: who can read it, and whether git has it."""
+"""How the authority is kept: where it is, who can read its key, and whether git has it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,39 @@ import os
 import shlex
 import stat
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from generator import files
 from generator.problem import Problem
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Mapping
 
 KEY = "ca-key.pem"
+SYSTEM = Path("/etc/llmgw/pki")
+
+
+def find(
+    workspace: Path, option: str | None, environ: Mapping[str, str], configured: str | None
+) -> Path:
+    """Return the authority's folder, which need not exist.
+
+    --pki, else $GEN_SEED_PKI (both relative to the current folder), else authority.dir of
+    fleet.yaml (relative to it), else pki/ in the workspace where it exists, else the
+    script's /etc/llmgw/pki.
+    """
+    own = workspace / "pki"
+    return named(workspace, option, environ, configured) or (own if own.is_dir() else SYSTEM)
+
+
+def named(
+    workspace: Path, option: str | None, environ: Mapping[str, str], configured: str | None
+) -> Path | None:
+    """Return the first folder of `find` that somebody named; ``ca init`` makes this one."""
+    if asked := option or environ.get("GEN_SEED_PKI"):
+        return Path(asked)
+    return workspace / configured if configured else None
 
 
 def exposed(folder: Path) -> list[Problem]:

@@ -550,14 +550,14 @@ def test_no_key_in_a_repr(tmp_path: Path) -> None:
 
 def test_the_order_in_which_an_authority_is_found(tmp_path: Path) -> None:
     environ = {"GEN_SEED_PKI": "/env"}
-    assert authority.find(tmp_path, "opt", environ, "conf") == Path("opt")
-    assert authority.find(tmp_path, None, environ, "conf") == Path("/env")
-    assert authority.find(tmp_path, None, {"GEN_SEED_PKI": ""}, "conf") == tmp_path / "conf"
-    assert authority.find(tmp_path, None, {}, "/conf") == Path("/conf")
-    assert authority.find(tmp_path, None, {}, None) == Path("/etc/llmgw/pki")
+    assert custody.find(tmp_path, "opt", environ, "conf") == Path("opt")
+    assert custody.find(tmp_path, None, environ, "conf") == Path("/env")
+    assert custody.find(tmp_path, None, {"GEN_SEED_PKI": ""}, "conf") == tmp_path / "conf"
+    assert custody.find(tmp_path, None, {}, "/conf") == Path("/conf")
+    assert custody.find(tmp_path, None, {}, None) == Path("/etc/llmgw/pki")
     (tmp_path / "pki").mkdir()
-    assert authority.find(tmp_path, None, {}, None) == tmp_path / "pki"
-    assert authority.named(tmp_path, None, {}, None) is None
+    assert custody.find(tmp_path, None, {}, None) == tmp_path / "pki"
+    assert custody.named(tmp_path, None, {}, None) is None
 
 
 def test_a_key_is_written_as_pkcs8(tmp_path: Path) -> None:

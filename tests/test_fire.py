@@ -2,7 +2,7 @@
 
 The release server and the control plane misbehave as real ones do; each boot meets as much of it
 as does not get in each other's way. A clock that is wrong is test_qemu.py's, since a container
-has its host's; a name that resolves late is test_onboard_fetch.py's, since it has its resolver.
+has its host's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stand_in import archive
 from test_boot import read_iso
 
 from generator import authority
-from generator.prove import faults
+from generator.prove import faults, tls
 from generator.prove.machine import Machine
 from generator.prove.rootfs import rootfs
 from generator.prove.servers import ControlPlane, ReleaseServer, agent_binary
@@ -212,6 +212,22 @@ def test_d6_by_the_proxy_alone(site: Site, suite: str) -> None:
             assert f"https_proxy={proxy.url}".encode() in environ.split(b"\0")
             assert b"no_proxy=127.0.0.1,localhost,::1" in environ.split(b"\0")
             assert installed(machine) == ["llmgw"]
+
+
+@pytest.mark.parametrize("suite", ["bullseye", "trixie"])
+def test_d2_a_name_that_resolves_late(site: Site, suite: str) -> None:
+    site.up.enter_context(site.release)
+    site.up.enter_context(site.plane)
+    url = f"https://{tls.NAME}:{site.release.server_port}/llmgw"
+    with Machine(rootfs(suite), site.seed(BINARY, release={"url": url})) as machine:
+        machine.boot()
+        said(machine, rf"waiting: release: cannot fetch {url}: .*[Rr]esolve host")
+        assert installed(machine) == []
+        with machine.path("/etc/hosts").open("a") as hosts:
+            hosts.write(f"127.0.0.1 {tls.NAME}\n")
+        assert site.plane.wait_for_join(120).common_name == "n7"
+        assert machine.wait_for_cloud_init().clean
+        assert installed(machine) == ["llmgw"]
 
 
 @pytest.mark.parametrize("suite", ["bullseye", "trixie"])

@@ -29,7 +29,7 @@ def command(folder: Path, named: str | None, ca: str | None) -> None:
     An authority that $GEN_SEED_PKI names, or else the one in /etc/llmgw/pki, is used. Nothing
     that is there is overwritten.
     """
-    from generator import authority, files
+    from generator import authority, custody, files
 
     root = folder / (named or "")
     wanted = _content()
@@ -53,7 +53,7 @@ def command(folder: Path, named: str | None, ca: str | None) -> None:
             files.make_folder(path.parent, 0o755)
             files.create(path, data, 0o644)
             say(f"made {path}")
-    found = authority.find(root, None, os.environ, None)
+    found = custody.find(root, None, os.environ, None)
     if ca == "none":
         say("made no authority: gen-seed ca init makes one")
     elif ca is None and (found / "ca.pem").exists():

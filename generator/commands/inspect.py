@@ -94,12 +94,12 @@ def _certificate(found: Inspection) -> dict[str, str] | None:
 
 def _ledger(folder: Path, pki: str | None, found: Inspection) -> dict[str, str] | None:
     """Return the ledger's row for the certificate; None where there is no ledger or no row."""
-    from generator import authority, ledger, workspace
+    from generator import custody, ledger, workspace
 
     if found.identity is None:
         return None
     configured = workspace.open_workspace(folder).authority_dir
-    place = authority.find(folder, pki, os.environ, configured)
+    place = custody.find(folder, pki, os.environ, configured)
     return ledger.look_up(place, found.identity.serial)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,19 +32,21 @@ def command(folder: Path, nodes: tuple[str, ...], form: str, *, strict: bool) ->
     All nodes together are also checked against each other. Exit status 1 means that there is an
     error, or a warning with --strict.
     """
-    from generator import resolve, workspace
+    from generator import custody, expiry, resolve, workspace
 
     place = workspace.open_workspace(folder)
     if nodes:
         outcome = resolve.examine_some(place, nodes, RESERVED)
     else:
         outcome = resolve.examine(place, RESERVED)
-    errors = sum(problem.severity == "error" for problem in outcome.problems)
-    warnings = len(outcome.problems) - errors
+    pki = custody.find(place.root, None, os.environ, place.authority_dir)
+    problems = (*outcome.problems, *expiry.check(outcome.specs, pki, datetime.now(UTC)))
+    errors = sum(problem.severity == "error" for problem in problems)
+    warnings = len(problems) - errors
     if form == "json":
-        click.echo(json.dumps(_json(outcome.problems), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(_json(problems), indent=2, ensure_ascii=False))
     else:
-        tell(outcome.problems)
+        tell(problems)
         counted = f"{_count(errors, 'error')}, {_count(warnings, 'warning')}"
         say(f"{_count(len(set(nodes) or place.node_ids), 'node')}: {counted}")
     if errors or (strict and warnings):

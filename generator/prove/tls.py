@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 FORWARDED = "10.0.2.100"
 """Where a guest in QEMU finds the servers of this host (qemu.py)."""
+NAME = "release.example"
+"""A name that resolves nowhere until a guest's hosts file has it."""
 
 
 class Authority(Protocol):
@@ -60,7 +62,7 @@ def _identity(authority: Authority, address: str) -> tuple[bytes, bytes]:
     now = datetime.now(UTC).replace(tzinfo=None)  # cryptography 38 takes naive UTC only
     root = authority.certificate
     addresses = [x509.IPAddress(ipaddress.ip_address(a)) for a in (address, FORWARDED)]
-    names = [*addresses, x509.DNSName("localhost")]
+    names = [*addresses, x509.DNSName("localhost"), x509.DNSName(NAME)]
     certificate = (
         x509.CertificateBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")]))

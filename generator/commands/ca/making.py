@@ -53,11 +53,11 @@ def init_(  # noqa: PLR0913, PLR0917 - an argument each option
     gen-seed and openssl read an encrypted key; Go's own library does not, so what is written
     in Go may need it plain.
     """
-    from generator import authority, workspace
+    from generator import authority, custody, workspace
     from generator.passphrase import choose
 
     place = workspace.open_workspace(folder)
-    named = authority.named(place.root, pki, os.environ, place.authority_dir)
+    named = custody.named(place.root, pki, os.environ, place.authority_dir)
     target = named or place.root / "pki"
     authority.check_free(target)
     secret = choose(passphrase_file) if passphrase or passphrase_file else None

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from generator import authority, files, issue, passphrase, signer, workspace
+from generator import custody, files, issue, passphrase, signer, workspace
 from generator.problem import Refused
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ def folder(root: Path, pki: str | None) -> Path:
     gets past it.
     """
     place = workspace.open_workspace(root)
-    if place.problems and not authority.named(root, pki, os.environ, None):
+    if place.problems and not custody.named(root, pki, os.environ, None):
         raise Refused(place.problems)
-    return authority.find(root, pki, os.environ, place.authority_dir)
+    return custody.find(root, pki, os.environ, place.authority_dir)
 
 
 def issuer(root: Path, pki: str | None, passphrase_file: str | None) -> issue.Issuer:
@@ -31,7 +31,7 @@ def issuer(root: Path, pki: str | None, passphrase_file: str | None) -> issue.Is
     if place.problems:
         raise Refused(place.problems)
     return issue.Issuer(
-        authority.find(root, pki, os.environ, place.authority_dir),
+        custody.find(root, pki, os.environ, place.authority_dir),
         passphrase.asking(passphrase_file),
         signer.configured(place),
     )
