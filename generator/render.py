@@ -100,6 +100,7 @@ def environment(overrides: Path | None = None) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        optimized=False,  # compiling takes longer with it, and each is rendered once
     )
     made.filters["yaml"] = emit.inline
     made.filters["yaml_lines"] = lambda value, indent=0: emit.dump(value, indent).rstrip("\n")
