@@ -88,14 +88,14 @@ class _Builder:
 
     def _scalar(self, event: Any) -> None:
         unquoted = event.style in (None, "")
+        if not unquoted and _SURROGATE.search(event.value):
+            self._problem(event, "an escape that is no character", "write the character itself")
         if self._wants_key():
             self._key(event, unquoted=unquoted)
             return
         value = event.value
         if unquoted:
             value = self._meaning(event)
-        elif _SURROGATE.search(event.value):
-            self._problem(event, "an escape that is no character", "write the character itself")
         if unquoted and not event.value:
             mark = self.lines.empty(event.start_mark, hidden=self._hidden())
         else:
