@@ -117,14 +117,12 @@ def hcas(root: Path, *names: str) -> None:
         (port / "gids/0").write_text("fe80:0000:0000:0000:0002:c903:000a:1b2c\n")
 
 
-UNDER_FIRE = [
-    ("bullseye", (), "tar.gz"),
-    ("trixie", ("curl",), "tar.xz"),
-    ("bullseye", ("curl", "wget"), "zip"),
-]
+# What the image lacks, and the form of the release: each pair on each Debian.
+UNDER_FIRE = [((), "tar.gz"), (("curl",), "tar.xz"), (("curl", "wget"), "zip")]
 
 
-@pytest.mark.parametrize(("suite", "lacking", "kind"), UNDER_FIRE)
+@pytest.mark.parametrize(("lacking", "kind"), UNDER_FIRE)
+@pytest.mark.parametrize("suite", ["bullseye", "trixie"])
 def test_d1_d2_it_joins_under_fire(
     site: Site, suite: str, lacking: Sequence[str], kind: str
 ) -> None:
@@ -160,7 +158,7 @@ def test_d1_d2_it_joins_under_fire(
         assert "no verdict after 6 s" in machine.read("/var/log/cloud-init-output.log").decode()
         told = until(machine, "waiting")
         assert "cannot fetch" in told["reason"]
-        assert "refused" in told["reason"]
+        assert re.search("refused|Could not connect", told["reason"])
         assert told["next_try_s"] in (1, 2)
         assert not machine.exists(f"{BIN}/llmgw")
 
