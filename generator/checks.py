@@ -56,7 +56,11 @@ def _missing(node_id: str, merged: Located, values: dict[str, Any]) -> Iterator[
             yield Problem(f"{node_id} has no {name}", hint, where, name)
     release = values.get("release", {})
     for name, such in _RELEASE.items():
-        if "release" in values and name not in release and not (name == "url" and "urls" in release):
+        if (
+            "release" in values
+            and name not in release
+            and not (name == "url" and "urls" in release)
+        ):
             yield problem_at(merged, ["release"], f"{node_id}'s release has no {name}", such)
     for name, other in (("archive", "member"), ("member", "archive")):
         if name in release and other not in release:

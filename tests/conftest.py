@@ -6,12 +6,19 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from generator.prove import machine, nspawn, overlay, qemu
 from generator.prove.rootfs import SUITES, rootfs
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+# A review must not fail by chance: the same tries each time, and others in `make test-full`.
+settings.register_profile("review", derandomize=True)
+if os.environ.get("HYPOTHESIS_PROFILE") != "full":
+    settings.load_profile("review")
 
 
 def pytest_sessionstart() -> None:

@@ -426,9 +426,11 @@ def around_a_secret(draw: st.DrawFn) -> str:
     values = draw(SPECS)
     values.pop("cloud_config", None)
     before, after = (draw(changed_text(emit.dump(values))) for _ in range(2))
-    # In the secret's own lines: what cannot move it out of its place.
+    # In the secret's own lines: what cannot move it out of its place, as a word at the start of
+    # a line would, which makes a key of its own there.
     words = [word for word in WORDS if "\n" not in word]
-    at = draw(st.integers(secret.index(":") + 2, len(secret)))
+    places = range(secret.index(":") + 2, len(secret))
+    at = draw(st.sampled_from([place for place in places if secret[place - 1] != "\n"]))
     secret = secret[:at] + draw(st.sampled_from(["", *words])) + secret[at:]
     return draw(st.sampled_from([secret + after, before + "\n" + secret, secret]))
 
