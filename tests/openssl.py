@@ -80,3 +80,18 @@ def write_key(path: Path, data: bytes) -> None:
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)
     path.write_bytes(data)
+
+
+def below(root: Path, folder: Path, extensions: str = EXTENSIONS) -> Path:
+    """Make an intermediate below the authority in `root`, its certificate alone in ca.pem."""
+    folder.mkdir(mode=0o700)
+    write_key(folder / "ca-key.pem", key())
+    settings = folder / "ext.cnf"
+    settings.write_text(f"{extensions}\nauthorityKeyIdentifier=keyid\n")
+    name = ["-subj", f"/CN={folder.name}"]
+    request = run("req", "-new", "-key", folder / "ca-key.pem", *name)
+    by: list[str | Path] = ["-CA", root / "ca.pem", "-CAkey", root / "ca-key.pem"]
+    by += ["-set_serial", "7", "-days", "99"]
+    signed = run("x509", "-req", *by, "-extfile", settings, stdin=request)
+    (folder / "ca.pem").write_bytes(signed)
+    return folder

@@ -268,33 +268,9 @@ def test_several_roots_all_reach_the_node(tmp_path: Path) -> None:
     issues(folder, tmp_path)
 
 
-def below(root: Path, folder: Path, extensions: str = openssl.EXTENSIONS) -> Path:
-    """Make an intermediate below the authority in `root`, its certificate alone in ca.pem."""
-    folder.mkdir(mode=0o700)
-    openssl.write_key(folder / "ca-key.pem", openssl.key())
-    settings = folder / "ext.cnf"
-    settings.write_text(f"{extensions}\nauthorityKeyIdentifier=keyid\n")
-    name = ["-subj", f"/CN={folder.name}"]
-    request = openssl.run("req", "-new", "-key", folder / "ca-key.pem", *name)
-    by: list[str | Path] = [
-        "-CA",
-        root / "ca.pem",
-        "-CAkey",
-        root / "ca-key.pem",
-        "-set_serial",
-        "7",
-        "-days",
-        "99",
-    ]
-    (folder / "ca.pem").write_bytes(
-        openssl.run("x509", "-req", *by, "-extfile", settings, stdin=request)
-    )
-    return folder
-
-
 def test_an_intermediate_with_its_root(tmp_path: Path) -> None:
     root = openssl.authority(tmp_path / "root", openssl.key("rsa"))
-    folder = below(root, tmp_path / "between")
+    folder = openssl.below(root, tmp_path / "between")
     assert "put the root's certificate into" in refused(folder)
     (folder / "root.pem").write_bytes((root / "ca.pem").read_bytes())
     identity, warnings = authority.issue(load(folder), "n7", 365, SOON)
@@ -306,7 +282,7 @@ def test_an_intermediate_with_its_root(tmp_path: Path) -> None:
 
 def test_an_intermediate_and_its_root_in_one_file(tmp_path: Path) -> None:
     root = openssl.authority(tmp_path / "root", openssl.key())
-    folder = below(root, tmp_path / "between")
+    folder = openssl.below(root, tmp_path / "between")
     (folder / "ca.pem").write_bytes(
         (folder / "ca.pem").read_bytes() + (root / "ca.pem").read_bytes()
     )
@@ -319,7 +295,7 @@ def test_an_intermediate_of_another_root(kinds: str, tmp_path: Path) -> None:
     one, another = kinds.split()
     root = openssl.authority(tmp_path / "root", openssl.key(one))
     other = openssl.authority(tmp_path / "other", openssl.key(another))  # the same name
-    folder = below(root, tmp_path / "between")
+    folder = openssl.below(root, tmp_path / "between")
     (folder / "root.pem").write_bytes((other / "ca.pem").read_bytes())
     assert "does not lead to a root" in refused(folder)
 
@@ -327,7 +303,7 @@ def test_an_intermediate_of_another_root(kinds: str, tmp_path: Path) -> None:
 def test_a_path_length_that_forbids_the_intermediate(tmp_path: Path) -> None:
     short = openssl.EXTENSIONS.replace("CA:TRUE", "CA:TRUE,pathlen:0")
     root = openssl.authority(tmp_path / "root", openssl.key(), short)
-    folder = below(root, tmp_path / "between")
+    folder = openssl.below(root, tmp_path / "between")
     (folder / "root.pem").write_bytes((root / "ca.pem").read_bytes())
     assert "allows 0 intermediates below it, not 1" in refused(folder)
 

@@ -213,26 +213,9 @@ def test_an_encrypted_node_key(store: Path, pki: Path) -> None:
 
 def test_intermediates_come_from_the_authority(tmp_path: Path) -> None:
     """NODE.pem may hold the leaf alone: what lies between stands in ca.pem."""
-    key = ec.generate_private_key(ec.SECP256R1())
     root = openssl.authority(tmp_path / "root", openssl.key())
-    settings = tmp_path / "ext.cnf"
-    settings.write_text(f"{openssl.EXTENSIONS}\nauthorityKeyIdentifier=keyid\n")
-    (tmp_path / "key.pem").write_bytes(pem.key_pem(key))
-    request = openssl.run("req", "-new", "-key", tmp_path / "key.pem", "-subj", "/CN=between")
-    by: list[str | Path] = [
-        "-CA",
-        root / "ca.pem",
-        "-CAkey",
-        root / "ca-key.pem",
-        "-set_serial",
-        "7",
-    ]
-    between = openssl.run("x509", "-req", *by, "-extfile", settings, stdin=request)
-    pki = tmp_path / "pki"
-    pki.mkdir()
-    (pki / "ca.pem").write_bytes(between)
+    pki = openssl.below(root, tmp_path / "between")
     (pki / "root.pem").write_bytes((root / "ca.pem").read_bytes())
-    openssl.write_key(pki / "ca-key.pem", pem.key_pem(key))
     issued, _ = authority.issue(authority.load(pki, SOON)[0], "n7", 10, SOON)
     assert issued.key
     store = tmp_path / "n7"

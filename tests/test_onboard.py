@@ -272,3 +272,11 @@ def test_a_resolv_conf_that_is_anothers_is_left_alone(node: Node) -> None:
     (node.root / "etc/resolv.conf").symlink_to("stub.conf")
     node.onboard()
     assert (node.root / "etc/resolv.conf").readlink() == Path("stub.conf")
+
+
+def test_headers_that_a_power_cut_left_go_at_the_next_boot(node: Node) -> None:
+    node.onboard()
+    left = node.root / "etc/llmgw/release-headers"
+    left.write_text("Authorization: Bearer x\n")
+    assert "applied already" in node.onboard()
+    assert not left.exists()

@@ -225,32 +225,15 @@ def test_t4_a_server_named_by_address_needs_the_address_in_its_certificate(
 
 
 def test_an_intermediate_signs_its_own_list(tmp_path: Path) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
     root = openssl.authority(tmp_path / "root", openssl.key())
-    settings = tmp_path / "ext.cnf"
-    settings.write_text(f"{openssl.EXTENSIONS}\nauthorityKeyIdentifier=keyid\n")
-    (tmp_path / "key.pem").write_bytes(pem.key_pem(key))
-    request = openssl.run("req", "-new", "-key", tmp_path / "key.pem", "-subj", "/CN=between")
-    by: list[str | Path] = [
-        "-CA",
-        root / "ca.pem",
-        "-CAkey",
-        root / "ca-key.pem",
-        "-set_serial",
-        "7",
-    ]
-    between = openssl.run("x509", "-req", *by, "-extfile", settings, stdin=request)
-    pki = tmp_path / "pki"
-    pki.mkdir(0o700)
-    (pki / "ca.pem").write_bytes(between)
+    pki = openssl.below(root, tmp_path / "between")
     (pki / "root.pem").write_bytes((root / "ca.pem").read_bytes())
-    openssl.write_key(pki / "ca-key.pem", pem.key_pem(key))
     now = NOW + timedelta(hours=6)
     made, _ = authority.load(pki, now)
     issued, _ = authority.issue(made, "n7", 10, now)
     with ledger.opened(pki) as book:
         book.record([ledger.row(issued, now, "", {})])
-    assert ledger.reading(pki)[0].issuer == chain.key_id(key.public_key())
+    assert ledger.reading(pki)[0].issuer == chain.key_id(made.key.public_key())
     revoke(made, "n7")
     found = crl(made, now)
     assert found.issuer == made.certificate.subject
