@@ -8,6 +8,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 from generator.problem import Refused, refuse
 
@@ -19,17 +20,29 @@ def read(path: Path, *, limit: int = _LIMIT) -> bytes:
 
     Opened without blocking, so that a FIFO in a workspace cannot hang the reader.
     """
+    with _opened(path) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise refuse(f"{path} is larger than {limit} bytes")
+    return data
+
+
+def lines(path: Path) -> Iterator[bytes]:
+    """Give the lines of a regular file, each with its end; raise `Refused` as `read` does."""
+    with _opened(path) as file:
+        yield from file
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise refuse(f"{path} is not a regular file")
-            data = file.read(limit + 1)
+            yield file
     except OSError as error:
         raise cannot("read", path, error) from error
-    if len(data) > limit:
-        raise refuse(f"{path} is larger than {limit} bytes")
-    return data
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:

@@ -1,0 +1,176 @@
+"""The manifest: which seeds are in an out folder, a JSON object a line; no secret is in it.
+
+`manifest.jsonl`, or `manifest-3-of-8.jsonl` where one shard of a fleet was built: all that lie
+in a folder are read as one. A build appends to its own, so that what it has made is known after
+a kill, and sorts it at the end; of several rows for one node the last one counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from generator import files
+from generator.problem import refuse
+from generator.workspace import is_node_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+NAME = "manifest.jsonl"
+SCHEMA = 1
+_NAME = re.compile(r"manifest(?:-[0-9]+-of-[0-9]+)?\.jsonl")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One node's seed.
+
+    `artifact` is its name in the folder (``n7.iso``, or ``n7`` for a folder), `form` what --as
+    says, `sha256` its digest in 64 hex digits (`digest` below for a folder's), `bytes` its size.
+    `serial`, `not_before` and `not_after` are the certificate's; moments are RFC 3339 in UTC.
+    `identity` is "issued", "stored" (--reuse) or "placeholder". `spec` has the fields that are
+    not left at their defaults, by path (fields.py), and `spec_sha256` is the digest of these.
+    `templates` and `authority` are digests of the templates and of the roots that the node
+    trusts, `gen_seed` the version; they and `spec` are empty for a placeholder's seed, which is
+    compared by its bytes.
+    """
+
+    node: str
+    artifact: str
+    form: str
+    sha256: str
+    bytes: int
+    instance_id: str
+    serial: str
+    not_before: str
+    not_after: str
+    identity: str
+    spec_sha256: str
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    gen_seed: str = ""
+    templates: str = ""
+    authority: str = ""
+
+
+_FIELDS = {part.name: part.type for part in fields(Row)}
+
+
+class Manifest:
+    """What the manifests of a folder say; rows are kept as text and read when asked for."""
+
+    def __init__(self, lines: dict[str, bytes]) -> None:
+        self._lines = lines
+
+    def __contains__(self, node: str) -> bool:
+        return node in self._lines
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __iter__(self) -> Iterator[Row]:
+        """Give the rows in the order of their nodes."""
+        for _, line in sorted(self._lines.items()):
+            yield _row(json.loads(line))
+
+    def nodes(self) -> list[str]:
+        """Return the ids of the nodes, sorted."""
+        return sorted(self._lines)
+
+    def get(self, node: str) -> Row | None:
+        """Return a node's row, None where there is none."""
+        line = self._lines.get(node)
+        return None if line is None else _row(json.loads(line))
+
+    def lines(self) -> Iterator[bytes]:
+        """Give the rows as they are written, in the order of their nodes."""
+        for _, line in sorted(self._lines.items()):
+            yield line
+
+    def without(self, nodes: set[str]) -> Manifest:
+        """Return the manifest without some nodes."""
+        return Manifest({node: line for node, line in self._lines.items() if node not in nodes})
+
+
+def name(shard: tuple[int, int] | None = None) -> str:
+    """Return the file name of a shard's manifest, (3, 8) for 3/8; None: of the whole fleet's."""
+    return NAME if shard is None else f"manifest-{shard[0]}-of-{shard[1]}.jsonl"
+
+
+def paths(folder: Path) -> list[Path]:
+    """Return the manifests in a folder, the one that was written last at the end."""
+    try:
+        found = [folder / entry for entry in os.listdir(folder) if _NAME.fullmatch(entry)]  # noqa: PTH208
+        return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise files.cannot("list", folder, error) from error
+
+
+def read(folder: Path) -> Manifest:
+    """Return what the manifests in a folder say together; nothing where there is none.
+
+    Changes nothing. Raises `Refused`.
+    """
+    return _read(paths(folder))
+
+
+def read_one(path: Path) -> Manifest:
+    """Return what one manifest says; nothing where it is missing. Raises `Refused`."""
+    return _read([path] if os.path.lexists(path) else [])
+
+
+def _read(found: list[Path]) -> Manifest:
+    lines: dict[str, bytes] = {}
+    for path in found:
+        for number, text in enumerate(files.lines(path), 1):
+            if text.endswith(b"\n"):  # else a kill has cut it short
+                lines[_node(text, path, number)] = text[:-1]
+    return Manifest(lines)
+
+
+def _node(line: bytes, path: Path, number: int) -> str:
+    try:
+        values = json.loads(line)
+    except ValueError:
+        values = None
+    schema = values.get("schema") if isinstance(values, dict) else None
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise refuse(
+            f"{path}:{number}: a manifest of form {schema}; this gen-seed knows {SCHEMA}",
+            "use the gen-seed that made it, or another folder: -d DIR",
+        )
+    if not isinstance(values, dict) or schema != SCHEMA or not _is_row(values):
+        raise refuse(
+            f"{path}:{number}: not a row of a manifest",
+            f"move {path} away: then gen-seed build makes every seed anew",
+        )
+    return str(values["node"])
+
+
+def _is_row(values: Mapping[str, Any]) -> bool:
+    kinds = {"int": int, "str": str}
+    return (
+        all(
+            isinstance(values.get(name), kinds.get(str(kind), dict))
+            for name, kind in _FIELDS.items()
+        )
+        and is_node_id(values["node"])
+        and values["artifact"].partition(".")[0] == values["node"]
+        and "/" not in values["artifact"]
+    )
+
+
+def line(row: Row) -> bytes:
+    """Return a row as it is written, without the line's end."""
+    values = {"schema": SCHEMA, **asdict(row)}
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _row(values: Mapping[str, Any]) -> Row:
+    return Row(**{name: values[name] for name in _FIELDS})
