@@ -31,6 +31,9 @@ RESERVED = frozenset(
 """Names that are, or will be, commands: a node with one of them needs ``gen-seed seed NODE``."""
 
 
+_EPOCH = "SOURCE_DATE_EPOCH"
+
+
 class _Commands(click.Group):
     """Commands that are imported when called; a first word that is none is a node."""
 
@@ -190,16 +193,11 @@ def seed(  # noqa: PLR0913, PLR0917 - an argument each option
     store = Path(identities) if identities else None
     wanted = issue.Wanted(given, reuse, renew, store, revoke_previous)
     with issue.obtain(spec, wanted, issuer, now) as obtained:
-        from generator import render, verify
+        from generator import make, render
 
-        rendered = render.render(whole, obtained.identity, render.environment(folder / "templates"))
-        verify.verify(rendered, whole)
-
-        from generator import pack
-
-        when = pack.date(obtained.identity, os.environ.get("SOURCE_DATE_EPOCH"))
-        packed = pack.pack(rendered, form, when, carried)
-        files.put(packed, output, obtained.commit)
+        templates, epoch = render.environment(folder / "templates"), os.environ.get(_EPOCH)
+        made = make.make(whole, obtained.identity, templates, form, epoch, carried)
+        files.put(made.packed, output, obtained.commit)
     tell((*warnings, *obtained.notes))
     if not stand_in:
         end = f"{obtained.identity.not_after:%Y-%m-%d}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,8 +97,8 @@ def obtain(spec: Spec, wanted: Wanted, issuer: Issuer, now: datetime) -> Iterato
                 with _fresh(spec, wanted, issuer, now, place) as made:
                     yield made
                 return
-    with _stored(place, wanted, issuer, node, now) as kept:
-        yield kept
+    with _stored(place, wanted, issuer, node, now) as obtained:
+        yield obtained
 
 
 @contextmanager
@@ -132,7 +132,41 @@ def _fresh(
             yield Obtained(made, origin, notes, talk, commit_and_keep)
 
 
-Signed = tuple["Identity", str, tuple[Problem, ...], bytes | None]
+@dataclass(frozen=True)
+class Signing:
+    """Who signs, ready to: `sign` takes a node id and days, and returns it with warnings.
+
+    `origin` says in words who it is, `notes` are warnings about it, `passphrase` is that of
+    the authority's key.
+    """
+
+    sign: Callable[[str, int], tuple[Identity, tuple[Problem, ...]]]
+    origin: str
+    notes: tuple[Problem, ...] = ()
+    passphrase: bytes | None = field(default=None, repr=False)
+
+
+def signing(issuer: Issuer, now: datetime) -> Signing:
+    """Return what signs certificates that begin `now`; the authority's key is loaded once.
+
+    What it signs is in no ledger yet. Raises `Refused`.
+    """
+    if command := issuer.command:
+        folder = issuer.folder
+        return Signing(
+            lambda node, days: signer.issue(command, folder, node, days, now),
+            f"signed by {command.name}",
+        )
+    by, warnings = authority.load(issuer.folder, now, issuer.ask)
+    return Signing(
+        lambda node, days: authority.issue(by, node, days, now),
+        f"issued by {chain.name_of(by.certificate)} in {issuer.folder}",
+        warnings,
+        by.passphrase,
+    )
+
+
+Signed = tuple["Identity", str, tuple["Problem", ...], bytes | None]
 """An identity, where it comes from, warnings, and the passphrase of the authority's key."""
 
 
@@ -141,16 +175,10 @@ def certified(
     issuer: Issuer, node_id: str, days: int, now: datetime
 ) -> Iterator[tuple[ledger.Ledger, Signed]]:
     """Yield the open ledger and an identity that is not in it yet."""
-    if issuer.command:
-        with ledger.opened(issuer.folder) as book:
-            made, notes = signer.issue(issuer.command, issuer.folder, node_id, days, now)
-            yield book, (made, f"signed by {issuer.command.name}", notes, None)
-        return
-    by, warnings = authority.load(issuer.folder, now, issuer.ask)
+    by = signing(issuer, now)
     with ledger.opened(issuer.folder) as book:
-        made, notes = authority.issue(by, node_id, days, now)
-        origin = f"issued by {chain.name_of(by.certificate)} in {issuer.folder}"
-        yield book, (made, origin, (*warnings, *notes), by.passphrase)
+        made, notes = by.sign(node_id, days)
+        yield book, (made, by.origin, (*by.notes, *notes), by.passphrase)
 
 
 def revocation(now: datetime, reason: str = "superseded") -> ledger.Revocation:
@@ -158,25 +186,36 @@ def revocation(now: datetime, reason: str = "superseded") -> ledger.Revocation:
     return ledger.Revocation(chain.when(now), reason, ledger.user(os.environ))
 
 
-@contextmanager
-def _stored(
-    place: Path, wanted: Wanted, issuer: Issuer, node: str, now: datetime
-) -> Iterator[Obtained]:
-    kept = store.find(place, node, now, issuer.folder, issuer.ask)
-    if kept is None:
-        raise refuse(f"{store.path(place, node)} went away", "try again")
-    found, warnings = kept
+def kept(
+    place: Path, issuer: Issuer, node: str, now: datetime
+) -> tuple[Identity, tuple[Problem, ...], list[ledger.Row]]:
+    """Return the identity of a node that the store in `place` has, warnings, the node's rows.
+
+    Raises `Refused` where it cannot be used: another is made only when somebody asks for it.
+    """
+    file = store.path(place, node)
+    stored = store.find(place, node, now, issuer.folder, issuer.ask)
+    if stored is None:
+        raise refuse(f"{file} went away", "try again")
+    found, warnings = stored
     rows = ledger.reading(issuer.folder, "node", node)
     own = [row for row in rows if row.fingerprint == found.fingerprint]
-    file = store.path(place, node)
     if own and own[0].revoked_at:
         raise refuse(f"{file} was revoked on {own[0].revoked_at}", store.renew(node))
     if not own:
         hint = f"gen-seed ca import {file}"
         warnings.append(Problem(f"{file} is not in the ledger", hint, severity="warning"))
-    origin = f"reused from {file}"
+    return found, tuple(warnings), rows
+
+
+@contextmanager
+def _stored(
+    place: Path, wanted: Wanted, issuer: Issuer, node: str, now: datetime
+) -> Iterator[Obtained]:
+    found, warnings, rows = kept(place, issuer, node, now)
+    origin = f"reused from {store.path(place, node)}"
     if not wanted.revoke_previous:
-        yield Obtained(found, origin, tuple(warnings))
+        yield Obtained(found, origin, warnings)
         return
     others = standing.out_there(rows, now, but=found.fingerprint)
     with ledger.opened(issuer.folder) as book:
@@ -185,7 +224,7 @@ def _stored(
             book.revoke(revocation(now), "node", node, [found.fingerprint])
 
         talk = tuple(_fate(node, others, revoked=True))
-        yield Obtained(found, origin, tuple(warnings), talk, revoke_others)
+        yield Obtained(found, origin, warnings, talk, revoke_others)
 
 
 def _fate(node: str, earlier: list[ledger.Row], *, revoked: bool) -> Iterator[str]:

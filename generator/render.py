@@ -108,6 +108,17 @@ def environment(overrides: Path | None = None) -> jinja2.Environment:
     return made
 
 
+def digest(overrides: Path) -> str:
+    """Return 16 hex digits that tell the templates, those of `overrides` first, from others."""
+    names = sorted(path.name for path in TEMPLATES.iterdir() if path.is_file())
+    found = hashlib.sha256()
+    for name in names:
+        own = overrides / name
+        text = files.read(own if os.path.lexists(own) else TEMPLATES / name)
+        found.update(f"{name} {len(text)}\n".encode() + text)
+    return found.hexdigest()[:16]
+
+
 def _check_overrides(folder: Path) -> None:
     known = {path.name for path in TEMPLATES.iterdir() if path.is_file()}
     try:
@@ -131,11 +142,11 @@ def _check_overrides(folder: Path) -> None:
 
 def render(spec: Spec, identity: Identity, templates: jinja2.Environment) -> Seed:
     """Return the node's seed. Raises `Refused` where a template is at fault."""
-    instance_id = _instance_id(spec)
+    identifier = instance_id(spec)
     context = {
         **vars(spec),
         "hostname": spec.node_id,
-        "instance_id": instance_id,
+        "instance_id": identifier,
         "auto": " ".join(k for k in ("mgmt_addr", "mgmt_interface") if vars(spec)[k] == "auto"),
         "files": len(list(_wanted(spec))),
         "no_proxy": _direct(spec),
@@ -160,7 +171,7 @@ def render(spec: Spec, identity: Identity, templates: jinja2.Environment) -> See
     network = _fill(templates, "network-config.j2", context) if spec.network else None
     return Seed(
         node_id=spec.node_id,
-        instance_id=instance_id,
+        instance_id=identifier,
         files=tuple(written),
         user_data=_fill(templates, "user-data.j2", context).encode(),
         meta_data=_fill(templates, "meta-data.j2", context).encode(),
@@ -184,7 +195,7 @@ def _direct(spec: Spec) -> str:
     return ",".join(dict.fromkeys([plane, "localhost", "127.0.0.1", "::1", *spec.proxy.no_proxy]))
 
 
-def _instance_id(spec: Spec) -> str:
+def instance_id(spec: Spec) -> str:
     """Return an id that changes only with what cloud-init itself would have to do again.
 
     A new id makes it replace the SSH host keys and run runcmd again, so a new certificate,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from generator.ledger import Row
 
 State = Literal["good", "superseded", "revoked", "expired"]
+_NEAR = timedelta(days=30)
 STATES: tuple[State, ...] = ("good", "superseded", "revoked", "expired")
 
 
@@ -67,6 +68,11 @@ def ending(found: Iterable[Standing], now: datetime, days: int) -> list[Standing
     return [one for one in found if one.state == "good" and one.row.not_after <= until]
 
 
+def ends_soon(not_before: datetime, not_after: datetime, now: datetime) -> bool:
+    """Tell whether a certificate is in its last month, or third where that is less, or over."""
+    return not_after - now < min(_NEAR, (not_after - not_before) / 3)
+
+
 def fields(one: Standing) -> dict[str, str | None]:
     """Return a row as programs get it: what is not known, or has not happened, is None."""
     values = {name: value or None for name, value in asdict(one.row).items()}
@@ -75,5 +81,9 @@ def fields(one: Standing) -> dict[str, str | None]:
 
 def days_left(row: Row, now: datetime) -> int:
     """Return the whole days until a certificate ends, negative once it has."""
-    end = datetime.strptime(row.not_after, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    return (end - now).days
+    return (moment(row.not_after) - now).days
+
+
+def moment(text: str) -> datetime:
+    """Return what the text of `chain.when` says."""
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)

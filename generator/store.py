@@ -6,16 +6,13 @@ certificate with the key of another.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
-import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from generator import custody, files, identity, pem
+from generator import custody, files, identity, lock, pem, standing
 from generator.problem import Problem, Refused, refuse
 
 if TYPE_CHECKING:
@@ -27,8 +24,6 @@ if TYPE_CHECKING:
     from generator.passphrase import Ask
 
 NAME = "identities"
-_NEAR = timedelta(days=30)
-_TICK = 0.05  # seconds between two looks at the lock
 
 
 def path(store: Path, node_id: str) -> Path:
@@ -51,10 +46,9 @@ def find(
     found = identity.assemble(node_id, data, data, authority, ask)
     if problems := identity.check(found, now, str(file)):
         raise Refused(replace(problem, hint=problem.hint or renew(node_id)) for problem in problems)
-    left, life = found.not_after - now, found.not_after - found.not_before
     warnings = custody.open_to_others(file)
-    if left < min(_NEAR, life / 3):
-        text = f"the stored identity of {node_id} ends in {left.days} days, on"
+    if standing.ends_soon(found.not_before, found.not_after, now):
+        text = f"the stored identity of {node_id} ends in {(found.not_after - now).days} days, on"
         text += f" {found.not_after:%Y-%m-%d}"
         warnings.append(Problem(text, renew(node_id), severity="warning"))
     return found, warnings
@@ -69,46 +63,23 @@ def renew(node_id: str) -> str:
 def locked(store: Path, timeout: float) -> Iterator[None]:
     """Be the only one that adds to the store; wait up to `timeout` seconds for the others.
 
-    Makes the folder where it is missing, 0700. Raises `Refused`.
+    Makes the folder where it is missing, 0700. Where the file system has no locks, two may
+    make an identity each, but only one can put its own in place: link(2) refuses the second.
+    Raises `Refused`.
     """
     try:
         if not store.is_dir():
             with suppress(FileExistsError):
                 store.mkdir(0o700, parents=True)
                 custody.hand_over(store)
-        lock = store / ".lock"
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise files.cannot("write", store, error) from error
-    with os.fdopen(descriptor):
-        custody.hand_over(lock)
-        deadline = time.monotonic() + timeout
-        while (taken := _take(descriptor)) is False:
-            if time.monotonic() > deadline:
-                raise refuse(
-                    f"another process has held {lock} for {timeout:.0f} seconds",
-                    f"see who it is: fuser -v {lock}",
-                )
-            time.sleep(_TICK)
-        if taken:
+    with lock.held(store / ".lock", timeout) as alone:
+        custody.hand_over(store / ".lock")
+        if alone:
             for left in store.glob(".*.tmp"):  # what a kill has left behind
                 left.unlink(missing_ok=True)
         yield
-
-
-def _take(descriptor: int) -> bool | None:
-    """Take the lock if it is free; None where the file system has no locks.
-
-    Two may then make an identity each, but only one can put its own in place: link(2)
-    refuses the second.
-    """
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-    return True
 
 
 @contextmanager
