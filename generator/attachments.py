@@ -29,14 +29,20 @@ def binary(path: Path, release: Release) -> dict[str, bytes]:
     Its digest says which architecture it is for. Raises `Refused` for what is none of the
     release's.
     """
-    data = files.read(path, limit=_BINARY)
+    if release.baked:
+        raise refuse("release.fetch is never: the image has the binary, and the seed carries none")
+    return named(files.read(path, limit=_BINARY), str(path), release)
+
+
+def named(data: bytes, source: str, release: Release) -> dict[str, bytes]:
+    """Return the release's bytes by the name llmgw-ARCH; `source` is for the refusal."""
     digest = hashlib.sha256(data).hexdigest()
     for arch, wanted in release.sha256.items():
         if digest == wanted:
             return {f"llmgw-{arch}": data}
     known = ", ".join(f"{wanted} for {arch}" for arch, wanted in release.sha256.items())
     raise refuse(
-        f"{path} is not release {release.version}: its digest is {digest}",
+        f"{source} is not release {release.version}: its digest is {digest}",
         f"release.sha256 has {known}",
     )
 
@@ -48,11 +54,8 @@ def fill(spec: Spec, root: Path, environ: Mapping[str, str], *, stand_in: bool) 
     everything that is missing or no good; never with a secret's text.
     """
     filler = _Filler(root, environ, stand_in=stand_in)
-    release = replace(
-        spec.release,
-        roots=filler.roots(spec.release.ca),
-        headers=filler.headers(spec.release.headers_file),
-    )
+    # A node that fetches nothing needs nothing for it.
+    release = spec.release if spec.release.baked else filler.release(spec.release)
     proxy = replace(
         spec.proxy,
         http=filler.proxy("http", spec.proxy.http),
@@ -79,6 +82,11 @@ class _Filler:
             return self._wrong(path, refused.problems[0].message)
         except UnicodeDecodeError:
             return self._wrong(path, f"{self._root / name} is not UTF-8")
+
+    def release(self, release: Release) -> Release:
+        """Return a release with what its fetch needs."""
+        headers = self.headers(release.headers_file)
+        return replace(release, roots=self.roots(release.ca), headers=headers)
 
     def roots(self, name: str) -> str:
         """Return the certificates in a file as PEM, one after the other."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from generator import identity, pem
+from generator import identity, pem, render
 from generator.problem import Problem, Refused
 
 if TYPE_CHECKING:
@@ -66,9 +66,10 @@ def inspect(seed: Unpacked, now: datetime) -> Inspection:
         _user_data(found, seed.artifacts["user-data"])
     _agree(found)
     if found.files:
-        _digests(found)
+        conf = _conf(found)
+        _digests(found, render.SHARED if conf.get("fetch") == "never" else frozenset())
         _identity(found, now)
-        _release(found)
+        _release(found, conf)
     return found
 
 
@@ -137,8 +138,11 @@ def _agree(found: Inspection) -> None:
         found.wrong(f"the {said}", "the control plane knows a node by one name only")
 
 
-def _digests(found: Inspection) -> None:
-    """Hold each file against the seed's own list: a changed byte shows, wherever it is."""
+def _digests(found: Inspection, baked: frozenset[str]) -> None:
+    """Hold each file against the seed's own list: a changed byte shows, wherever it is.
+
+    `baked` are the paths of files that the node's image has.
+    """
     listed = found.files.get(f"{ETC}/seed.sha256")
     if listed is None:
         found.wrong(f"{ETC}/seed.sha256 is missing", "onboard would refuse the seed")
@@ -150,7 +154,8 @@ def _digests(found: Inspection) -> None:
     for path, digest in wanted.items():
         data = found.files.get(path)
         if data is None:
-            found.wrong(f"{path} is missing")
+            if path not in baked:
+                found.wrong(f"{path} is missing")
         elif hashlib.sha256(data).hexdigest() != digest:
             found.wrong(f"{path} is not what seed.sha256 says: a byte of it was changed")
 
@@ -173,7 +178,7 @@ def _identity(found: Inspection, now: datetime) -> None:
     found.problems += identity.check(found.identity, now, "agent.pem")
 
 
-def _release(found: Inspection) -> None:
+def _conf(found: Inspection) -> dict[str, str]:
     conf = found.files.get(f"{ETC}/onboard.conf", b"").decode(errors="replace")
     values = {}
     for line in conf.splitlines():
@@ -183,6 +188,10 @@ def _release(found: Inspection) -> None:
                 values[name] = " ".join(shlex.split(value))
             except ValueError:
                 found.wrong("onboard.conf is damaged")
+    return values
+
+
+def _release(found: Inspection, values: Mapping[str, str]) -> None:
     found.release = values.get("release", "")
     found.urls = {n[5:]: v for n, v in values.items() if n.startswith("urls_")}
     found.digests = {n[7:]: v for n, v in values.items() if n.startswith("sha256_")}

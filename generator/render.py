@@ -50,6 +50,10 @@ _PROXY = (
     (f"{_UNITS}/llmgw-agent.service.d/llmgw-proxy.conf", 0o644, "llmgw-proxy.conf"),
 )
 _DIGESTS = "/etc/llmgw/seed.sha256"
+SHARED = frozenset(
+    {path for path, _, name in _FILES if name and not name.endswith(".j2")}  # as they are
+)
+"""What is the same on every node, so that `gen-seed bake` can put it into an image."""
 PATHS = frozenset(
     {path for path, _, _ in (*_FILES, _RELEASE_CA, _RELEASE_HEADERS, *_PROXY)} | {_DIGESTS}
 )
@@ -58,11 +62,12 @@ PATHS = frozenset(
 
 @dataclass(frozen=True)
 class File:
-    """A file as it is to be on the node, owned by root."""
+    """A file as it is to be on the node, owned by root; where it is `baked`, the image has it."""
 
     path: str
     mode: int
     content: str
+    baked: bool = False
 
 
 @dataclass(frozen=True)
@@ -162,7 +167,12 @@ def render(spec: Spec, identity: Identity, templates: jinja2.Environment) -> See
         _RELEASE_HEADERS[0]: spec.release.headers,
     }
     written = [
-        File(path, mode, _fill(templates, name, context) if name else given[path])
+        File(
+            path,
+            mode,
+            _fill(templates, name, context) if name else given[path],
+            baked=spec.release.baked and path in SHARED,
+        )
         for path, mode, name in _wanted(spec)
     ]
     written.append(File(_DIGESTS, 0o644, _digests(written)))
@@ -224,6 +234,7 @@ def _cloud_config(spec: Spec, bootcmd: str, written: list[File]) -> dict[str, An
             "content": file.content,
         }
         for file in written
+        if not file.baked
     ]
     return {
         # Ours first: a file of the operator's that cannot be written ends cloud-init's list.

@@ -90,6 +90,7 @@ class Release:
     `urls` are tried in their order. `archive` is empty where they give the binary itself;
     else the digests are the archive's, and the binary is its `member`. `ca` and
     `headers_file` are paths in the workspace; what stands there is `roots` and `headers`.
+    With `fetch` ``never`` the image has the binary, and what else all nodes share.
     """
 
     version: str
@@ -99,8 +100,14 @@ class Release:
     member: str = ""
     ca: str = ""
     headers_file: str = ""
+    fetch: str = "if-needed"
     roots: str = ""
     headers: str = field(default="", repr=False)
+
+    @property
+    def baked(self) -> bool:
+        """Whether the node's image has what all nodes share."""
+        return self.fetch == "never"
 
     def fill(self, text: str, arch: str) -> str:
         """Return a URL, or the member, with version and architecture filled in."""

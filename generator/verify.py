@@ -81,6 +81,7 @@ def _user_data(seed: render.Seed, spec: Spec) -> list[str]:
     ours = [
         {"path": f.path, "owner": "root:root", "permissions": f"{f.mode:04o}", "content": f.content}
         for f in seed.files
+        if not f.baked
     ]
     theirs = spec.cloud_config
     found += _same("user-data write_files", written, [*ours, *theirs.get("write_files", ())])
@@ -119,6 +120,7 @@ def _scripts(seed: render.Seed, spec: Spec) -> list[str]:
         words = []
     values = {name: value for name, _, value in (word.partition("=") for word in words)}
     wanted = {"seed": seed.instance_id, "server": spec.server, "release": spec.release.version}
+    wanted["fetch"] = spec.release.fetch
     for arch, digest in spec.release.sha256.items():
         wanted |= {f"sha256_{arch}": digest, f"urls_{arch}": spec.release.places(arch)}
     return found + [

@@ -95,3 +95,12 @@ def test_a_binary_is_known_by_its_digest(tmp_path: Path) -> None:
     (tmp_path / "llmgw").write_bytes(b"another")
     with pytest.raises(Refused, match="is not release v1: its digest is"):
         attachments.binary(tmp_path / "llmgw", RELEASE)
+
+
+def test_a_node_that_fetches_nothing_is_given_nothing_for_it(tmp_path: Path) -> None:
+    never = replace(RELEASE, fetch="never", ca="missing.pem", headers_file="missing")
+    asked = replace(SPEC, release=never)
+    assert attachments.fill(asked, tmp_path, {}, stand_in=False).release == never
+    (tmp_path / "llmgw").write_bytes(b"binary")
+    with pytest.raises(Refused, match=r"release\.fetch is never: the image has the binary"):
+        attachments.binary(tmp_path / "llmgw", never)

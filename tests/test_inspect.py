@@ -257,3 +257,18 @@ def test_a_certificate_that_the_ledger_does_not_know(workspace: Path) -> None:
     said = gen_seed("inspect", "n7.iso", cwd=workspace).stdout
     assert b"ledger       nothing known of this certificate" in said
     assert not (workspace / "pki/ledger.db").exists()
+
+
+def test_a_seed_for_a_baked_image_is_smaller_and_sound(made: Made) -> None:
+    release = replace(RELEASE, fetch="never")
+    seed = render(replace(SPEC, release=release), made.identity, environment())
+    whole = made.seed()
+    assert [file.path for file in seed.files] == [file.path for file in whole.files]
+    assert len(seed.user_data) < len(whole.user_data) / 2
+    assert b"onboard run" not in seed.user_data
+    assert problems(iso(seed)) == []
+    # What is not in the image must be in the seed, whatever the seed says of itself.
+    lost = swap(seed, b"path: /etc/llmgw/agent.yaml", b"path: /etc/llmgw/agent.yml")
+    assert "/etc/llmgw/agent.yaml is missing" in problems(iso(seed, user_data=lost))
+    other = swap(whole, b"path: /usr/local/lib/llmgw/onboard", b"path: /usr/local/lib/llmgw/other")
+    assert "/usr/local/lib/llmgw/onboard is missing" in problems(iso(whole, user_data=other))

@@ -5,13 +5,14 @@ Its shell's work is here; what its python3 does, and its fetch, in test_onboard_
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from stand_in import BINARY, CONF, SCRIPT, SHELLS, SUMS, SYSTEMCTL, Node, available, node_in
+from stand_in import BINARY, CONF, SCRIPT, SHA256, SHELLS, SUMS, SYSTEMCTL, Node, available, node_in
 
 from generator.render import environment
 
@@ -280,3 +281,51 @@ def test_headers_that_a_power_cut_left_go_at_the_next_boot(node: Node) -> None:
     left.write_text("Authorization: Bearer x\n")
     assert "applied already" in node.onboard()
     assert not left.exists()
+
+
+@pytest.mark.parametrize("present", ["missing", hashlib.sha256(b"another").hexdigest()])
+def test_with_fetch_never_another_binary_is_an_error(node: Node, present: str) -> None:
+    node.configure(fetch="never")
+    if present != "missing":
+        node.binary.parent.mkdir(parents=True)
+        node.binary.write_bytes(b"another")
+        node.binary.chmod(0o755)
+    said = node.onboard("next try")
+    wanted = f"the digest of {node.binary} is {present}, not {SHA256}"
+    assert f"failed: release: release.fetch is never, and {wanted}" in said
+    assert not [line for line in node.calls().splitlines() if "--output" in line]
+    assert node.binary.exists() == (present != "missing")
+
+
+def test_with_fetch_never_the_binary_of_the_image_is_taken(node: Node) -> None:
+    node.configure(fetch="never")
+    node.binary.parent.mkdir(parents=True)
+    node.binary.write_bytes(BINARY)
+    node.binary.chmod(0o755)
+    node.onboard()
+    assert node.verdict() == "ok"
+    assert "--output" not in node.calls()
+
+
+ENGINES = """\
+case "$*" in
+  "ctl --help") echo "  engine-check   holds the engines against our flags" ;;
+  "ctl engine-check") echo "checking"; echo 'vllm: no "--port" here'; exit STATUS ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(("status", "word"), [("0", "ok"), ("1", "wrong")])
+def test_what_llmgw_says_of_its_engines_is_recorded(node: Node, status: str, word: str) -> None:
+    binary = f"#!/bin/sh\n{ENGINES.replace('STATUS', status)}".encode()
+    digest = hashlib.sha256(binary).hexdigest()
+    (node.root / "release").write_bytes(binary)
+    node.configure(sha256_amd64=digest, sha256_arm64=digest)
+    node.onboard()
+    assert node.status()["reality"][-1] == f'{word}: engine-check: vllm: no "--port" here'
+    assert node.verdict() == "ok"
+
+
+def test_a_llmgw_that_checks_no_engines_is_not_asked(node: Node) -> None:
+    node.onboard()
+    assert "engine-check" not in str(node.status())

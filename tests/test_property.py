@@ -24,7 +24,7 @@ from specs import HARD, SPECS
 from generator import attachments, emit, identity, schema
 from generator.problem import Problem, Refused
 from generator.problem import render as told
-from generator.render import ONBOARD, environment, render
+from generator.render import ONBOARD, SHARED, environment, render
 from generator.resolve import examine, resolve
 from generator.verify import verify
 from generator.workspace import open_workspace
@@ -195,13 +195,15 @@ EVERY_HARD_VALUE: Node = {
 def check_what_arrives(folder: Path, confs: list[tuple[str, str, Node]], values: Node) -> None:
     seed = seed_of(folder, values)
     files = {file.path: file.content for file in seed.files}
+    never = values["release"].get("fetch") == "never"
+    sent = {path: text for path, text in files.items() if not (never and path in SHARED)}
     config = values.get("cloud_config", {})
     for read in (yaml_1_1, yaml_1_2):
         user_data = read(seed.user_data)
         written = user_data["write_files"]
         theirs = config.get("write_files", [])
-        assert written[len(files) :] == theirs
-        assert {file["path"]: file["content"] for file in written[: len(files)]} == files
+        assert written[len(sent) :] == theirs
+        assert {file["path"]: file["content"] for file in written[: len(sent)]} == sent
         assert user_data["bootcmd"][1:] == config.get("bootcmd", [])
         commands = config.get("runcmd", [])
         assert user_data["runcmd"][-1 - len(commands) :] == [*commands, [ONBOARD, "wait"]]
@@ -230,6 +232,7 @@ def onboard_conf(values: Node, seed: Seed) -> Node:
         "server": values["server"],
         "archive": release.get("archive", ""),
         "trust": values.get("trust", "system"),
+        "fetch": release.get("fetch", "if-needed"),
     }
     urls = [release["url"], *release.get("urls", ())]
     for arch, digest in release["sha256"].items():
