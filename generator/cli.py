@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from generator.problem import Problem
 
 # Each stands in generator/commands/, and is imported when it is called.
-_COMMANDS = ("add", "ca", "explain", "init", "inspect", "schema", "seed", "validate")
+_COMMANDS = (
+    "add",
+    "ca",
+    "engine-check",
+    "explain",
+    "init",
+    "inspect",
+    "schema",
+    "seed",
+    "validate",
+)
 FORMATS = ("iso", "user-data", "meta-data", "network-config", "dir")
 RESERVED = frozenset(
     (
@@ -45,7 +55,8 @@ class _Commands(click.Group):
             return None
         if name == "seed":
             return seed
-        command: click.Command = importlib.import_module(f"generator.commands.{name}").command
+        module = importlib.import_module(f"generator.commands.{name.replace('-', '_')}")
+        command: click.Command = module.command
         return command
 
     def resolve_command(

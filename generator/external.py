@@ -30,17 +30,21 @@ class Outcome:
     failure: str
 
 
-def run(
+def run(  # noqa: PLR0913 - what a program runs with
     command: Sequence[str],
     stdin: bytes,
     environ: Mapping[str, str],
     folder: Path,
     timeout: float,
+    *,
+    most: int = _MOST_OUTPUT,
+    together: bool = False,
 ) -> Outcome:
     """Run `command` in `folder` and return what it said; `timeout` in seconds.
 
-    `stdin` must fit into a pipe (64 KB). When the time is over, or the output has no end,
-    everything that the program has started is killed. Raises OSError where it cannot start.
+    `stdin` must fit into a pipe (64 KB). When the time is over, or the output is more than
+    `most` bytes, everything that the program has started is killed. With `together` what it
+    writes to stderr is output as well. Raises OSError where it cannot start.
     """
     # A session of its own: what it starts can be killed as one, and none of it can ask
     # on the terminal, which would wait for an answer that nobody knows is due.
@@ -48,20 +52,20 @@ def run(
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=subprocess.STDOUT if together else subprocess.PIPE,
         env=environ,
         cwd=folder,
         start_new_session=True,
     ) as process:
         try:
-            return _talk_to(process, stdin, timeout)
+            return _talk_to(process, stdin, timeout, most)
         finally:
             if process.returncode is None:  # not waited for: the number is still its own
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
 
 
-def _talk_to(process: subprocess.Popen[bytes], stdin: bytes, timeout: float) -> Outcome:
+def _talk_to(process: subprocess.Popen[bytes], stdin: bytes, timeout: float, most: int) -> Outcome:
     deadline = time.monotonic() + timeout
     assert process.stdin  # noqa: S101 - it is a pipe
     # A program that does not read is no failure: its answer is.
@@ -70,7 +74,7 @@ def _talk_to(process: subprocess.Popen[bytes], stdin: bytes, timeout: float) -> 
     with suppress(BrokenPipeError):
         process.stdin.close()
     out, talk = bytearray(), bytearray()
-    failure = _read(process, out, talk, deadline)
+    failure = _read(process, out, talk, deadline, most)
     if failure == _LATE:
         failure = f"no answer within {timeout:g} seconds"
     elif not failure and (code := process.returncode):
@@ -79,7 +83,7 @@ def _talk_to(process: subprocess.Popen[bytes], stdin: bytes, timeout: float) -> 
 
 
 def _read(
-    process: subprocess.Popen[bytes], out: bytearray, talk: bytearray, deadline: float
+    process: subprocess.Popen[bytes], out: bytearray, talk: bytearray, deadline: float, most: int
 ) -> str:
     """Read until the program has ended and closed its output; return what failed.
 
@@ -88,7 +92,8 @@ def _read(
     """
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ, out)  # type: ignore[arg-type]
-        selector.register(process.stderr, selectors.EVENT_READ, talk)  # type: ignore[arg-type]
+        if process.stderr:
+            selector.register(process.stderr, selectors.EVENT_READ, talk)
         open_, ended = True, False
         while open_ or not ended:
             left = deadline - time.monotonic()
@@ -103,6 +108,6 @@ def _read(
                     selector.unregister(key.fileobj)
                     open_ = open_ and key.data is not out
             del talk[:-_MOST_TALK]
-            if len(out) > _MOST_OUTPUT:
-                return f"more than {_MOST_OUTPUT} bytes of output"
+            if len(out) > most:
+                return f"more than {most} bytes of output"
     return ""

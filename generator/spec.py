@@ -23,11 +23,20 @@ class Fabric:
 
 
 @dataclass(frozen=True)
+class Flags:
+    """The flags that engine-check asks an engine for: instead of its own list, or as well."""
+
+    replace: tuple[str, ...] = ()
+    add: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class LlamaCpp:
     """Where llama-server is (empty: on PATH) and how many requests it takes at once."""
 
     bin: str = ""
     parallel: int = 4
+    flags: Flags = Flags()
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,7 @@ class Vllm:
 
     bin: str = ""
     launch_mode: str = "ray"
+    flags: Flags = Flags()
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,7 @@ class Sglang:
     """The interpreter of the virtualenv that holds SGLang (empty: on PATH)."""
 
     python: str = ""
+    flags: Flags = Flags()
 
 
 @dataclass(frozen=True)
@@ -184,7 +195,6 @@ def build(node_id: str, values: Mapping[str, Any], network: Mapping[str, Any] | 
     >>> build("n7", values, None).release.sha256["amd64"]
     'ab'
     """
-    engines = values.get("engines", {})
     return Spec(
         node_id=node_id,
         server=values["server"],
@@ -195,11 +205,7 @@ def build(node_id: str, values: Mapping[str, Any], network: Mapping[str, Any] | 
         fabrics=tuple(
             Fabric(fabric["name"], tuple(fabric["hcas"])) for fabric in values.get("fabrics", ())
         ),
-        engines=Engines(
-            LlamaCpp(**engines.get("llamacpp", {})),
-            Vllm(**engines.get("vllm", {})),
-            Sglang(**engines.get("sglang", {})),
-        ),
+        engines=engines(values.get("engines", {})),
         discovery=Discovery(**values.get("discovery", {})),
         supervisor=Supervisor(**values.get("supervisor", {})),
         agent=Agent(**values.get("agent", {})),
@@ -210,6 +216,21 @@ def build(node_id: str, values: Mapping[str, Any], network: Mapping[str, Any] | 
         network=network,
         cloud_config=MappingProxyType(values.get("cloud_config", {})),
     )
+
+
+def engines(values: Mapping[str, Any]) -> Engines:
+    """Return the engines of values that have passed the schema.
+
+    >>> engines({"vllm": {"flags": {"add": ["--swap-space"]}}}).vllm.flags.add
+    ('--swap-space',)
+    """
+    given = {name: _with_flags(values.get(name, {})) for name in ("llamacpp", "vllm", "sglang")}
+    return Engines(LlamaCpp(**given["llamacpp"]), Vllm(**given["vllm"]), Sglang(**given["sglang"]))
+
+
+def _with_flags(values: Mapping[str, Any]) -> dict[str, Any]:
+    flags = {name: tuple(names) for name, names in values.get("flags", {}).items()}
+    return {**values, "flags": Flags(**flags)}
 
 
 def _release(values: Mapping[str, Any]) -> Release:

@@ -54,7 +54,10 @@ def agent_config(spec: Spec) -> dict[str, Any]:
         **vars(spec.agent),
         "fabrics": [{"name": fabric.name, "hcas": list(fabric.hcas)} for fabric in spec.fabrics],
         "discovery": vars(discovery),
-        "engines": {name: vars(engine) for name, engine in vars(engines).items()},
+        "engines": {
+            name: {key: value for key, value in vars(engine).items() if key != "flags"}
+            for name, engine in vars(engines).items()
+        },
         "supervisor": vars(supervisor),
     }
 

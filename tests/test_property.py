@@ -99,7 +99,8 @@ def filled(part: dict[str, Any], given: Any) -> Any:
 
 def agent_yaml(values: Node) -> Node:
     properties = schema.load("node")["properties"]
-    parts = ("engines", "discovery", "supervisor")
+    parts = ("discovery", "supervisor")
+    engines = filled(properties["engines"], values.get("engines", {}))
     return {
         "node_id": "n7",
         "server": values["server"],
@@ -112,6 +113,11 @@ def agent_yaml(values: Node) -> Node:
         "mgmt_interface": values.get("mgmt_interface", "eth0"),
         **filled(properties["agent"], values.get("agent", {})),
         "fabrics": values.get("fabrics", []),
+        # Their flags are for engine-check alone.
+        "engines": {
+            name: {key: value for key, value in engine.items() if key != "flags"}
+            for name, engine in engines.items()
+        },
         **{name: filled(properties[name], values.get(name, {})) for name in parts},
     }
 

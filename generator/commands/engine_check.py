@@ -1,0 +1,165 @@
+"""`gen-seed engine-check`: whether an engine still takes the flags that llmgw gives it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from generator.cli import RESERVED, tell, workspace_option
+from generator.problem import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from generator.engine_check import Engine, Verdict
+    from generator.spec import Engines
+
+_ENGINES = ("llamacpp", "vllm", "sglang")
+_PROGRAMS = (b"\x7fELF", b"#!")
+_TEXT = 16 << 20  # bytes
+
+
+@click.command()
+@click.argument("path", metavar="PROGRAM|TEXT|DIR|-")
+@click.option("--engine", "name", type=click.Choice(_ENGINES), help="Which engine it is.")
+@click.option("--node", metavar="NODE", help="By this node's spec [default: by fleet.yaml's].")
+@click.option(
+    "--timeout",
+    type=click.IntRange(1, 3600),
+    default=120,
+    show_default=True,
+    help="Seconds that an engine may take for its help text.",
+)
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+@click.option("--strict", is_flag=True, help="Let warnings fail as errors do.")
+@workspace_option
+@click.pass_obj
+def command(  # noqa: PLR0913, PLR0917 - an argument each option
+    folder: Path,
+    path: str,
+    name: str | None,
+    node: str | None,
+    timeout: int,
+    form: str,
+    strict: bool,  # noqa: FBT001
+) -> None:
+    """Ask an engine whether it takes the flags that llmgw gives it. No GPU is needed.
+
+    PROGRAM is llama-server, vllm, or the Python that has SGLang, and is run for its help text.
+    TEXT is such a text, captured elsewhere; - reads it from stdin. DIR is another system's root
+    filesystem: the engines that the spec names, or that are on its PATH, are run in it, as
+    nobody and without a network; that takes root.
+
+    Exit status 1 means that an engine does not know a flag, or gave no help text.
+    """
+    from generator import engine_ask, engine_check, files
+
+    given = _given(folder, node)
+    if path != "-" and Path(path).is_dir():
+        verdicts = engine_ask.examine(Path(path), given, timeout)
+        if name:
+            verdicts = [verdict for verdict in verdicts if verdict.engine == name]
+        if not verdicts:
+            what = engine_check.engines()[name].title if name else "engine"
+            raise refuse(
+                f"there is no {what} in {path}",
+                "engines.llamacpp.bin, engines.vllm.bin and engines.sglang.python in fleet.yaml"
+                " say where they are; --node takes a node's",
+            )
+    else:
+        verdicts = [_one(path, name, given, timeout)]
+    if form == "json":
+        text = json.dumps({"schema": 1, "engines": _rows(verdicts)}, indent=2, ensure_ascii=False)
+    else:
+        text = "\n".join(_line(verdict) for verdict in verdicts)
+    files.put_stdout(f"{text}\n".encode())
+    problems = [problem for verdict in verdicts for problem in verdict.problems]
+    tell(problems)
+    if any(strict or problem.severity == "error" for problem in problems):
+        raise click.exceptions.Exit(1)
+
+
+def _given(folder: Path, node: str | None) -> Engines:
+    """Return the engines of a node's spec, or those that fleet.yaml gives to all."""
+    from generator import resolve, source, spec, workspace
+    from generator.problem import Refused
+
+    place = workspace.open_workspace(folder)
+    if node:
+        return resolve.resolve(place, node, RESERVED)[0].engines
+    if place.problems:
+        raise Refused(place.problems)
+    found = source.at(place.fleet, "defaults", "engines")
+    return spec.engines(source.plain(found) if found else {})
+
+
+def _one(path: str, name: str | None, given: Engines, timeout: float) -> Verdict:
+    """Return the verdict for a program, or for a captured help text."""
+    from generator import engine_ask, engine_check, files
+
+    if path == "-":
+        data, asked = sys.stdin.buffer.read(_TEXT), "standard input"
+    else:
+        data, asked = files.read(Path(path), limit=1 << 31), path
+    engine = engine_check.engines()[name] if name else _guessed(path)
+    if path != "-" and data.startswith(_PROGRAMS):
+        return engine_ask.ask(engine, str(Path(path).absolute()), given, timeout)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        hint = "an image: mount it, and name the folder: gen-seed engine-check DIR"
+        raise refuse(f"{asked} is neither a program nor a text", hint)
+    wanted = engine_ask.flags(engine, given)
+    return engine_check.judge(engine, wanted, text.replace("\r\n", "\n"), asked, whole=False)
+
+
+def _guessed(path: str) -> Engine:
+    """Return the engine that a file's name tells, as llama-server-help.txt does."""
+    from generator import engine_check
+
+    for engine in engine_check.engines().values():
+        names = (engine.name, engine.program.rstrip("3"))
+        if path != "-" and Path(path).name.startswith(names):
+            return engine
+    raise click.UsageError(f"which engine is it? --engine {'|'.join(_ENGINES)}")
+
+
+def _line(verdict: Verdict) -> str:
+    known = sum(bool(name) for _, name in verdict.found)
+    told = {
+        "truncated": "the help text looks truncated",
+        "unknown": "no help text",
+    }.get(verdict.state, f"{known} of {len(verdict.found)} flags known")
+    return f"{verdict.engine}: {verdict.asked}: {told}"
+
+
+def _rows(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    return [
+        {
+            "engine": verdict.engine,
+            "asked": verdict.asked,
+            "state": verdict.state,
+            "flags": [
+                {
+                    "flag": flag.names[0],
+                    "known_as": name or None,
+                    "why": flag.why,
+                    "source": flag.source,
+                }
+                for flag, name in verdict.found
+            ],
+            "problems": [
+                {"severity": p.severity, "message": p.message, "hint": p.hint}
+                for p in verdict.problems
+            ],
+        }
+        for verdict in verdicts
+    ]
