@@ -66,6 +66,18 @@ def fill(spec: Spec, root: Path, environ: Mapping[str, str], *, stand_in: bool) 
     return replace(spec, release=release, proxy=proxy)
 
 
+def release(given: Release, root: Path) -> Release:
+    """Return a release with its roots and headers; paths are relative to the workspace `root`.
+
+    Raises `Refused` as `fill` does.
+    """
+    filler = _Filler(root, {}, stand_in=False)
+    filled = filler.release(given)
+    if filler.problems:
+        raise Refused(filler.problems)
+    return filled
+
+
 class _Filler:
     def __init__(self, root: Path, environ: Mapping[str, str], *, stand_in: bool) -> None:
         self._root, self._environ, self._stand_in = root, environ, stand_in

@@ -43,6 +43,41 @@ def loop(handler: BaseHTTPRequestHandler, _: bytes) -> None:
     handler.end_headers()
 
 
+def redirect(url: str) -> Fault:
+    """Send the client to another place."""
+
+    def answer(handler: BaseHTTPRequestHandler, _: bytes) -> None:
+        handler.send_response(HTTPStatus.FOUND)
+        handler.send_header("Location", url)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    return answer
+
+
+def needs(header: str, value: str) -> Fault:
+    """Answer only a client that sends this header."""
+
+    def answer(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        if handler.headers.get(header) == value:
+            _answer(handler, body)
+        else:
+            handler.send_error(HTTPStatus.UNAUTHORIZED)
+
+    return answer
+
+
+def stall(seconds: float) -> Fault:
+    """Send the half of the body, and then nothing for some seconds."""
+
+    def answer(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        _answer(handler, body[: len(body) // 2], length=len(body))
+        time.sleep(seconds)
+        handler.close_connection = True
+
+    return answer
+
+
 def slow(seconds: float) -> Fault:
     """Send the right body, spread over some seconds."""
 

@@ -8,6 +8,7 @@ import ssl
 import sys
 import threading
 from dataclasses import dataclass
+from datetime import timedelta
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -99,13 +100,16 @@ class ReleaseServer(_Server):
         files: Mapping[str, bytes],
         port: int = 0,
         address: str = "127.0.0.1",
+        life: timedelta = timedelta(days=1),
     ) -> None:
-        context = server_context(authority, address=address)
+        context = server_context(authority, address=address, life=life)
         super().__init__(context, _ReleaseHandler, port, address)
         self.files = dict(files)
         self.faults: list[faults.Fault] = []
         self.requests: list[str] = []
         """The paths that were asked for, in order."""
+        self.headers: list[Mapping[str, str]] = []
+        """What each request said of itself, in order."""
 
 
 class _ReleaseHandler(_Handler):
@@ -113,6 +117,7 @@ class _ReleaseHandler(_Handler):
 
     def do_GET(self) -> None:
         self.server.requests.append(self.path)
+        self.server.headers.append(dict(self.headers))
         body = self.server.files.get(self.path)
         if self.path == faults.LOOP:
             faults.loop(self, b"")

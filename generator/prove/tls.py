@@ -37,13 +37,18 @@ class Authority(Protocol):
 
 
 def server_context(
-    authority: Authority, *, clients: bool = False, address: str = "127.0.0.1"
+    authority: Authority,
+    *,
+    clients: bool = False,
+    address: str = "127.0.0.1",
+    life: timedelta = timedelta(days=1),
 ) -> ssl.SSLContext:
     """Return the TLS settings of a server for `address`, localhost and `FORWARDED`.
 
-    With `clients`, a client has to show a certificate of the same authority.
+    With `clients`, a client has to show a certificate of the same authority. The server's own
+    ends after `life`, which may be less than nothing.
     """
-    chain, key = _identity(authority, address)
+    chain, key = _identity(authority, address, life)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.TemporaryDirectory() as folder:  # 0700; OpenSSL takes files only
         file = Path(folder, "server.pem")
@@ -56,8 +61,8 @@ def server_context(
     return context
 
 
-def _identity(authority: Authority, address: str) -> tuple[bytes, bytes]:
-    """Return certificate and key, PEM, good for a day."""
+def _identity(authority: Authority, address: str, life: timedelta) -> tuple[bytes, bytes]:
+    """Return certificate and key, PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.now(UTC).replace(tzinfo=None)  # cryptography 38 takes naive UTC only
     root = authority.certificate
@@ -69,8 +74,8 @@ def _identity(authority: Authority, address: str) -> tuple[bytes, bytes]:
         .issuer_name(root.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(days=1))
+        .not_valid_before(now - timedelta(hours=1) + min(life, timedelta()))
+        .not_valid_after(now + life)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
