@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # Each stands in generator/commands/, and is imported when it is called.
 _COMMANDS = (
     "add",
+    "bake",
     "ca",
     "engine-check",
     "explain",

@@ -82,8 +82,11 @@ def date(identity: Identity, epoch: str | None) -> datetime:
 
     Never the clock, so that the same spec and identity give the same bytes at any time.
     """
-    if epoch is None:
-        return identity.not_before
+    return identity.not_before if epoch is None else moment(epoch)
+
+
+def moment(epoch: str) -> datetime:
+    """Return what SOURCE_DATE_EPOCH says. Raises `Refused` where that is no date."""
     try:
         # int() takes more than digits: spaces, underscores, other alphabets' numbers.
         number = int(epoch) if re.fullmatch("[0-9]{1,12}", epoch) else -1

@@ -145,6 +145,15 @@ def _check_overrides(folder: Path) -> None:
         raise Refused(problems)
 
 
+def shared(templates: jinja2.Environment) -> tuple[File, ...]:
+    """Return the files that are the same on every node. Raises `Refused`."""
+    return tuple(
+        File(path, mode, _fill(templates, name or "", {}))
+        for path, mode, name in _FILES
+        if path in SHARED
+    )
+
+
 def render(spec: Spec, identity: Identity, templates: jinja2.Environment) -> Seed:
     """Return the node's seed. Raises `Refused` where a template is at fault."""
     identifier = instance_id(spec)

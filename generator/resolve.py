@@ -41,6 +41,26 @@ def resolve(
     return outcome.specs[node_id], outcome.problems
 
 
+def shared(workspace: Workspace) -> tuple[Spec, tuple[Problem, ...]]:
+    """Return what fleet.yaml says of all nodes, as a spec of no node, and the warnings about it.
+
+    Only what needs no address is checked and may be used: the release, and `trust`. Raises
+    `Refused` with everything that is wrong with fleet.yaml or with its release.
+    """
+    merged = Located({}, workspace.fleet.mark)
+    for layer in layers(workspace.fleet, ()):
+        merged = source.merge(merged, layer)
+    values = source.plain(merged)
+    found = [p for p in workspace.problems if p.where and p.where.file == workspace.fleet.mark.file]
+    if not found and workspace.fleet_read:
+        found = checks.release(merged, values)
+    errors = [problem for problem in found if problem.severity == "error"]
+    if errors or not workspace.fleet_read:
+        raise Refused(errors or workspace.problems)
+    nowhere = {"server": "", "mgmt_addr": "", "release": values["release"]}
+    return build("", nowhere | {"trust": values.get("trust", Spec.trust)}, None), tuple(found)
+
+
 def examine(workspace: Workspace, reserved: frozenset[str] = frozenset()) -> Outcome:
     """Return the specs of all nodes and all problems, those among nodes included."""
     return _examine(workspace, workspace.node_ids, reserved, together=True)

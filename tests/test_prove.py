@@ -22,10 +22,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from generator.problem import Refused
-from generator.prove import guest, overlay, rootfs
+from generator.prove import overlay, rootfs
 from generator.prove.machine import SEED, Machine
 from generator.prove.servers import ControlPlane, ReleaseServer, agent_binary
 from generator.prove.watch import Watch
+from generator.tree import inside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -221,11 +222,11 @@ def test_guest_paths_never_leave_the_guest(tmp_path: Path) -> None:
     (tmp_path / "etc/a").symlink_to("/etc/b")
     (tmp_path / "up").symlink_to("../../../etc")
     (tmp_path / "loop").symlink_to("loop")
-    assert guest.inside(tmp_path, "/etc/a") == tmp_path / "etc/a"
-    assert guest.inside(tmp_path, "/etc/a", last=True) == tmp_path / "etc/b"
-    assert guest.inside(tmp_path, "/up/../up/./a", last=True) == tmp_path / "etc/b"
+    assert inside(tmp_path, "/etc/a") == tmp_path / "etc/a"
+    assert inside(tmp_path, "/etc/a", last=True) == tmp_path / "etc/b"
+    assert inside(tmp_path, "/up/../up/./a", last=True) == tmp_path / "etc/b"
     with pytest.raises(OSError, match="too many links"):
-        guest.inside(tmp_path, "/loop/x")
+        inside(tmp_path, "/loop/x")
 
 
 def test_mirror_is_the_one_of_the_hosts_apt(tmp_path: Path) -> None:

@@ -30,10 +30,14 @@ def command(folder: Path, file: str, form: str, pki: str | None) -> None:
     """Show what a seed holds and whether it is consistent.
 
     FILE is an ISO, a FAT image, a folder, or user-data; - reads stdin. The private key is never
-    shown. Exit status 1 means that something is wrong with the seed.
+    shown. FILE may as well be what gen-seed bake has made: a tar, a root filesystem, or an image.
+    Exit status 1 means that something is wrong.
     """
     from generator import files, inspection, unpack
 
+    if file != "-" and (kind := _image_kind(Path(file))):
+        _image(file, kind, form)
+        return
     if file == "-":
         seed = unpack.from_bytes(sys.stdin.buffer.read(), "standard input")
     else:
@@ -46,6 +50,47 @@ def command(folder: Path, file: str, form: str, pki: str | None) -> None:
         text = json.dumps({"schema": 1, "seeds": [row]}, indent=2, ensure_ascii=False)
     else:
         text = "\n".join(_lines(file, facts))
+    files.put_stdout(f"{text}\n".encode())
+    tell(found.problems)
+    if found.problems:
+        raise click.exceptions.Exit(1)
+
+
+def _image_kind(path: Path) -> str:
+    """Return what kind of image a file is, in words; nothing for what may be a seed."""
+    from generator import image, vfat
+
+    if path.is_dir():
+        return "root filesystem" if (path / "etc").is_dir() or (path / "usr").is_dir() else ""
+    try:
+        with path.open("rb") as file:
+            head = file.read(40 << 10)
+    except OSError:
+        return ""  # who reads it will say so
+    if head[257:262] == b"ustar":
+        return "tar"
+    if head[32769:32774] == b"CD001" or vfat.is_vfat(head):
+        return ""
+    kind = image.kind(path)
+    return f"{kind} image" if kind else ""
+
+
+def _image(file: str, kind: str, form: str) -> None:
+    from generator import examination, files, image, tree
+
+    path = Path(file)
+    if kind == "tar":
+        found = examination.examine(tree.Tar(path))
+    elif kind == "root filesystem":
+        found = examination.examine(tree.Folder(path))
+    else:
+        with image.read_only(path) as root:
+            found = examination.examine(tree.Folder(root))
+    if form == "json":
+        row = {"file": file, "kind": kind, **found.facts()}
+        text = json.dumps({"schema": 1, "images": [row]}, indent=2, ensure_ascii=False)
+    else:
+        text = "\n".join([f"{file}: {kind}", *found.lines()])
     files.put_stdout(f"{text}\n".encode())
     tell(found.problems)
     if found.problems:

@@ -1,4 +1,4 @@
-"""What the guest has to say: its paths, and the verdict of its cloud-init."""
+"""What the guest has to say: the verdict of its cloud-init."""
 
 from __future__ import annotations
 
@@ -8,38 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from generator.prove.machine import Machine
 
-_LINKS = 40  # as many as the kernel follows
 _LEVELS = "DEPRECATED|WARNING|ERROR|CRITICAL"  # what makes a boot "degraded"
-
-
-def inside(root: Path, path: str, *, last: bool = False) -> Path:
-    """Return the host's path of a guest's `path`, every link resolved against `root`.
-
-    An absolute link in the guest would otherwise lead to the host's own files. The last
-    part is followed only if `last` says so. Raises OSError for a loop of links.
-    """
-    todo, links = path.split("/")[::-1], 0
-    done: list[str] = []
-    while todo:
-        part = todo.pop()
-        if part == "..":
-            done = done[:-1]
-        elif part not in ("", "."):
-            here = root.joinpath(*done, part)
-            if (last or todo) and here.is_symlink():
-                links += 1
-                if links > _LINKS:
-                    raise OSError(f"too many links in {path}")
-                target = str(here.readlink())
-                done = [] if target.startswith("/") else done
-                todo += target.split("/")[::-1]
-            else:
-                done.append(part)
-    return root.joinpath(*done)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from generator.prove import guest, nspawn
 from generator.prove.overlay import overlay
 from generator.prove.wait import failure, wait_for
+from generator.tree import inside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -157,11 +158,11 @@ class Machine:
         While the machine runs that is its own view, /run and /tmp included.
         """
         root = Path(f"/proc/{self._leader}/root") if self._leader else self.root
-        return guest.inside(root, path)
+        return inside(root, path)
 
     def read(self, path: str) -> bytes:
         """Return the content of a guest's file."""
-        return guest.inside(self.path("/"), path, last=True).read_bytes()
+        return inside(self.path("/"), path, last=True).read_bytes()
 
     def stat(self, path: str) -> os.stat_result:
         """Return the state of a guest's file, of a link itself where it is one."""

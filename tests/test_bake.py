@@ -1,0 +1,619 @@
+"""What all nodes share, in a tar, in a root filesystem and in a disk image; never an identity."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import subprocess
+import tarfile
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from images import (
+    BINARY,
+    NEWER,
+    disk_of,
+    fleet_in,
+    mounted,
+    needs_disks,
+    needs_root,
+    release,
+    rootfs_in,
+    state,
+)
+
+from generator import baked, disk, generalize, image
+from generator.tree import Folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fleet import Fleet
+
+# DESIGN's table of what lands on a node, as far as all nodes share it.
+FILES = {
+    "/etc/llmgw/baked.json": 0o644,
+    "/etc/llmgw/ca.pem": 0o644,
+    "/etc/systemd/system/llmgw-agent.service": 0o644,
+    "/etc/systemd/system/llmgw-onboard.service": 0o644,
+    "/etc/systemd/system/multi-user.target.d/llmgw-onboard.conf": 0o644,
+    "/usr/local/bin/llmgw": 0o755,
+    "/usr/local/lib/llmgw/onboard": 0o755,
+    "/usr/local/share/ca-certificates/llmgw-ca.crt": 0o644,
+}
+KEY = "etc/llmgw/agent-key.pem"
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    return fleet_in(tmp_path / "site")
+
+
+def bake(fleet: Fleet, *arguments: str, check: bool = True) -> str:
+    """Bake with the binary at hand; return what was said."""
+    done = fleet("bake", "--binary", "llmgw", *arguments, check=check)
+    assert (done.returncode == 0) == check, done.stderr.decode()
+    return done.stderr.decode()
+
+
+# ---- a tar ----
+
+
+def test_a_tar_is_the_same_everywhere_and_roots(fleet: Fleet, tmp_path: Path) -> None:
+    bake(fleet, "--tar", str(tmp_path / "a.tar"))
+    elsewhere = {"TZ": "Asia/Tokyo", "LC_ALL": "C", "SOURCE_DATE_EPOCH": "0"}
+    again = fleet("bake", "--tar", "-", "--binary", "llmgw", environ=elsewhere).stdout
+    assert (tmp_path / "a.tar").read_bytes() == again
+    assert (tmp_path / "a.tar").stat().st_mode & 0o777 == 0o644
+    with tarfile.open(fileobj=io.BytesIO(again)) as archive:
+        heads = archive.getmembers()
+    files = {f"/{head.name}": head.mode for head in heads if head.isfile()}
+    assert files == FILES
+    assert {(head.uid, head.gid, head.uname, head.mtime) for head in heads} == {(0, 0, "root", 0)}
+    assert [head.name for head in heads] == sorted(head.name for head in heads)
+    # An entry for /etc or /usr/local/bin would set the mode that they have in the image.
+    folders = {head.name: head.mode for head in heads if head.isdir()}
+    own = ("etc/llmgw", "etc/systemd/system/multi-user.target.d", "usr/local/lib/llmgw")
+    assert folders == dict.fromkeys(own, 0o755)
+
+
+def test_source_date_epoch_dates_a_tar(fleet: Fleet) -> None:
+    dated = fleet(
+        "bake", "--tar", "-", "--binary", "llmgw", environ={"SOURCE_DATE_EPOCH": "1700000000"}
+    ).stdout
+    with tarfile.open(fileobj=io.BytesIO(dated)) as archive:
+        assert {head.mtime for head in archive} == {1700000000}
+
+
+@needs_root
+def test_a_tar_unpacks_to_the_right_owners_and_modes(fleet: Fleet, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "etc").mkdir(parents=True, mode=0o750)
+    (root / "usr/local/bin").mkdir(parents=True)
+    (root / "usr/local/bin").chmod(0o2775)  # as Debian 11 has it, with the group staff
+    bake(fleet, "--tar", str(tmp_path / "a.tar"))
+    subprocess.run(["tar", "-xpf", tmp_path / "a.tar", "-C", root], check=True, umask=0o077)
+    states = {path: (root / path[1:]).lstat() for path in FILES}
+    assert {path: it.st_mode & 0o7777 for path, it in states.items()} == FILES
+    assert {(it.st_uid, it.st_gid) for it in states.values()} == {(0, 0)}
+    assert (root / "etc").stat().st_mode & 0o7777 == 0o750
+    assert (root / "usr/local/bin").stat().st_mode & 0o7777 == 0o2775
+    assert (root / "etc/llmgw").stat().st_mode & 0o7777 == 0o755
+
+
+@pytest.mark.parametrize(
+    ("family", "folder"),
+    [
+        ("rhel", "etc/pki/ca-trust/source/anchors"),
+        ("suse", "etc/pki/trust/anchors"),
+        ("arch", "etc/ca-certificates/trust-source/anchors"),
+    ],
+)
+def test_the_root_goes_where_the_family_takes_it_from(
+    fleet: Fleet, family: str, folder: str
+) -> None:
+    made = fleet("bake", "--tar", "-", "--binary", "llmgw", "--family", family).stdout
+    with tarfile.open(fileobj=io.BytesIO(made)) as archive:
+        names = archive.getnames()
+    assert f"{folder}/llmgw-ca.crt" in names
+    assert "usr/local/share/ca-certificates/llmgw-ca.crt" not in names
+
+
+def test_with_trust_agent_the_root_goes_into_no_store(fleet: Fleet) -> None:
+    content = json.loads((fleet.root / "fleet.yaml").read_text())
+    content["defaults"]["trust"] = "agent"
+    fleet.write(fleet=json.dumps(content))
+    made = fleet("bake", "--tar", "-", "--binary", "llmgw").stdout
+    with tarfile.open(fileobj=io.BytesIO(made)) as archive:
+        assert not [name for name in archive.getnames() if name.endswith(".crt")]
+
+
+@pytest.mark.parametrize("kind", ["tar.gz", "zip"])
+def test_the_binary_comes_out_of_an_archive(fleet: Fleet, kind: str) -> None:
+    packed = io.BytesIO()
+    if kind == "zip":
+        with zipfile.ZipFile(packed, "w") as bundle:
+            bundle.writestr("llmgw-v0.9.1/llmgw", BINARY)
+    else:
+        with tarfile.open(fileobj=packed, mode="w:gz") as bundle:
+            head = tarfile.TarInfo("./llmgw-v0.9.1/llmgw")
+            head.size = len(BINARY)
+            bundle.addfile(head, io.BytesIO(BINARY))
+    release(fleet, packed.getvalue())
+    content = json.loads((fleet.root / "fleet.yaml").read_text())
+    content["release"] |= {"archive": kind, "member": "llmgw-{version}/llmgw"}
+    fleet.write(fleet=json.dumps(content))
+    made = fleet("bake", "--tar", "-", "--binary", "llmgw").stdout
+    with tarfile.open(fileobj=io.BytesIO(made)) as archive:
+        files = {head.name: archive.extractfile(head) for head in archive if head.isfile()}
+        texts = {name: file.read() for name, file in files.items() if file}
+    assert texts["usr/local/bin/llmgw"] == BINARY
+    # onboard looks there for which binary came out of which archive.
+    digests = [hashlib.sha256(data).hexdigest() for data in (packed.getvalue(), BINARY)]
+    assert texts["var/lib/llmgw-onboard/installed"].decode() == " ".join(digests) + "\n"
+    content["release"]["member"] = "another"
+    fleet.write(fleet=json.dumps(content))
+    assert "error: another is not in the release's archive" in bake(
+        fleet, "--tar", "-", check=False
+    )
+
+
+def test_another_binary_is_refused_and_writes_nothing(fleet: Fleet, tmp_path: Path) -> None:
+    (fleet.root / "llmgw").write_bytes(b"another")
+    said = bake(fleet, "--tar", str(tmp_path / "a.tar"), check=False)
+    assert "error: llmgw is not release v0.9.1: its digest is" in said
+    assert not (tmp_path / "a.tar").exists()
+
+
+def test_what_is_wrong_with_the_release_of_all_nodes_is_told(fleet: Fleet) -> None:
+    fleet.write(fleet='schema: 1\ndefaults: {server: "https://h", mgmt_addr: 10.0.0.7}\n')
+    assert "fleet.yaml:2:11: release: no release for all nodes" in bake(
+        fleet, "--tar", "-", check=False
+    )
+    fleet.write(fleet="schema: 1\nrelease: {version: v1, sha256: {}}\n")
+    assert "fleet.yaml:2:32: release.sha256: " in bake(fleet, "--tar", "-", check=False)
+    fleet.write(fleet="schema: 1\nrelease: {version: v1}\n")
+    said = bake(fleet, "--tar", "-", check=False)
+    assert "the release has no url" in said
+    assert "the release has no sha256" in said
+
+
+def test_an_architecture_must_be_chosen_and_known(fleet: Fleet) -> None:
+    content = json.loads((fleet.root / "fleet.yaml").read_text())
+    content["release"]["sha256"]["arm64"] = "cd" * 32
+    fleet.write(fleet=json.dumps(content))
+    assert "has binaries for amd64 and arm64\n  hint: --arch" in bake(
+        fleet, "--tar", "-", check=False
+    )
+    bake(fleet, "--tar", "-", "--arch", "amd64")
+    said = bake(fleet, "--tar", "-", "--arch", "arm64", check=False)
+    assert "error: llmgw is llmgw-amd64, and the image is for arm64" in said
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--tar", "a", "--rootfs", "b"),
+        ("--tar", "a", "--generalize"),
+        ("--image", "a", "--family", "suse"),
+    ],
+)
+def test_wrong_usage(fleet: Fleet, arguments: tuple[str, ...]) -> None:
+    assert fleet("bake", *arguments, check=False).returncode == 2
+
+
+# ---- a root filesystem ----
+
+
+@needs_root
+def test_baking_twice_changes_nothing(fleet: Fleet, tmp_path: Path) -> None:
+    root = rootfs_in(tmp_path / "root")
+    said = bake(fleet, "--rootfs", str(root))
+    assert all(f"put {path}\n" in said for path in FILES)
+    states = {path: (root / path[1:]).lstat() for path in FILES}
+    assert {path: it.st_mode & 0o7777 for path, it in states.items()} == FILES
+    before = state(root)
+    assert bake(fleet, "--rootfs", str(root)) == f"{root}: nothing to do, it is baked already\n"
+    assert state(root) == before
+
+
+@needs_root
+def test_a_newer_release_leaves_only_the_newer(fleet: Fleet, tmp_path: Path) -> None:
+    old, new = rootfs_in(tmp_path / "old"), rootfs_in(tmp_path / "new")
+    # What an earlier bake put where this one puts nothing: of two roots, and out of an archive.
+    bake(fleet, "--rootfs", str(old))
+    note = json.loads((old / "etc/llmgw/baked.json").read_text())
+    for path in (
+        "usr/local/share/ca-certificates/llmgw-ca-2.crt",
+        "var/lib/llmgw-onboard/installed",
+        "etc/passwd",
+    ):
+        (old / path).parent.mkdir(parents=True, exist_ok=True)
+        (old / path).write_text("of an earlier bake")
+        note["files"].append({"path": f"/{path}", "mode": "0644", "sha256": "ab" * 32})
+    (old / "etc/llmgw/baked.json").write_text(json.dumps(note))
+    release(fleet, NEWER)
+    bake(fleet, "--rootfs", str(old))
+    # A note can have only that taken away which a bake may have put there.
+    assert (old / "etc/passwd").read_text() == "of an earlier bake"
+    (old / "etc/passwd").unlink()
+    (old / "var/lib/llmgw-onboard").rmdir()
+    bake(fleet, "--rootfs", str(new))
+    files = [{path: digest for path, (*_, digest) in state(r).items()} for r in (old, new)]
+    assert files[0] == files[1]
+    assert (old / "usr/local/bin/llmgw").read_bytes() == NEWER
+
+
+@needs_root
+def test_a_bake_that_was_cut_short_is_done_again(fleet: Fleet, tmp_path: Path) -> None:
+    root = rootfs_in(tmp_path / "root")
+    bake(fleet, "--rootfs", str(root))
+    whole = {path: digest for path, (*_, digest) in state(root).items()}
+    (root / "etc/llmgw/baked.json").write_bytes(b'{"format"')
+    (root / "usr/local/bin/llmgw").write_bytes(b"half")
+    (root / "etc/llmgw/ca.pem").chmod(0o600)
+    said = bake(fleet, "--rootfs", str(root))
+    assert said.count(": put ") == 3
+    assert {path: digest for path, (*_, digest) in state(root).items()} == whole
+    assert (root / "etc/llmgw/ca.pem").stat().st_mode & 0o777 == 0o644
+
+
+@needs_root
+def test_no_link_leads_out_of_the_tree(fleet: Fleet, tmp_path: Path) -> None:
+    root, outside = rootfs_in(tmp_path / "root"), tmp_path / "outside"
+    (outside / "llmgw").mkdir(parents=True)
+    (outside / "llmgw/agent-key.pem").write_text("of this machine")
+    (root / "etc").rename(root / "real")
+    (root / "etc").symlink_to(outside)  # absolute: in the image it leads to nothing
+    (root / outside.relative_to("/")).parent.mkdir(parents=True)
+    (root / outside.relative_to("/")).symlink_to("/../../../real")
+    (root / "usr/local").symlink_to("../../../../../../var/local")
+    (root / "real/llmgw").mkdir()
+    (root / "real/llmgw/ca.pem").symlink_to(outside / "llmgw/agent-key.pem")
+    (root / "real/ssh").symlink_to("/etc/ssh")  # a loop: it is the same place
+    (root / "real/machine-id").symlink_to(outside / "llmgw/agent-key.pem")
+    bake(fleet, "--rootfs", str(root), "--generalize")
+    assert [path.name for path in outside.rglob("*")] == ["llmgw", "agent-key.pem"]
+    assert (outside / "llmgw/agent-key.pem").read_text() == "of this machine"
+    assert not (root / "real/llmgw/ca.pem").is_symlink()
+    assert (root / "var/local/bin/llmgw").read_bytes() == BINARY
+    assert (root / "real/llmgw/baked.json").exists()
+
+
+@needs_root
+def test_a_loop_of_links_is_told(fleet: Fleet, tmp_path: Path) -> None:
+    root = rootfs_in(tmp_path / "root")
+    (root / "usr/local").symlink_to("/usr/local")
+    said = bake(fleet, "--rootfs", str(root), check=False)
+    assert f"error: cannot find {root}/usr/local/bin/llmgw: too many links in" in said
+
+
+@needs_root
+def test_a_folder_where_a_file_belongs_is_told(fleet: Fleet, tmp_path: Path) -> None:
+    root = rootfs_in(tmp_path / "root")
+    (root / "usr/local/bin/llmgw").mkdir(parents=True)
+    said = bake(fleet, "--rootfs", str(root), check=False)
+    assert f"error: {root}/usr/local/bin/llmgw is a folder" in said
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda root: (root / "bin/dash").unlink(), "is no root filesystem: it has no /bin/sh"),
+        (lambda root: (root / "bin/dash").write_bytes(b"#!/bin/sh\n" * 9), "is for no arch"),
+        (lambda root: (root / "bin/dash").write_bytes(b""), "is no root filesystem"),
+    ],
+)
+def test_what_is_no_root_filesystem_is_refused(
+    fleet: Fleet, tmp_path: Path, spoil: Any, message: str
+) -> None:
+    root = rootfs_in(tmp_path / "root")
+    spoil(root)
+    before = state(root)
+    assert message in bake(fleet, "--rootfs", str(root), check=False)
+    assert state(root) == before
+
+
+def test_the_architecture_is_the_images_own(fleet: Fleet, tmp_path: Path) -> None:
+    arm, amd = rootfs_in(tmp_path / "arm", machine=183), rootfs_in(tmp_path / "amd")
+    said = bake(fleet, "--rootfs", str(arm), check=False)
+    assert f"error: {arm} is for arm64, and release v0.9.1 has no digest for that" in said
+    said = bake(fleet, "--rootfs", str(amd), "--arch", "arm64", check=False)
+    assert f"error: {amd} is for amd64, not arm64" in said
+
+
+def test_this_machine_is_no_image(fleet: Fleet) -> None:
+    assert "--rootfs / is this machine itself" in bake(fleet, "--rootfs", "/", check=False)
+
+
+# ---- an identity ----
+
+OWN = {
+    KEY: "a private key",
+    "etc/llmgw/agent.pem": "a certificate",
+    "etc/llmgw/onboard.conf": "seed=n7",
+    "etc/llmgw/agent.yaml.before-n7": "node_id: n7",
+    "var/lib/llmgw-onboard/applied": "n7",
+    "var/lib/cloud/instances/n7/user-data.txt": "#cloud-config\n- path: /etc/llmgw/agent-key.pem",
+    "var/lib/cloud/seed/nocloud/user-data": "#cloud-config\n- path: /etc/llmgw/agent-key.pem",
+}
+# And what else one machine alone must have.
+MACHINES = {
+    "etc/ssh/ssh_host_ed25519_key": "a host key",
+    "etc/ssh/ssh_host_ed25519_key.pub": "its public half",
+    "var/lib/cloud/instances/n7/sem/config_ssh": "",
+    "var/lib/cloud/data/instance-id": "n7",
+    "var/log/cloud-init.log": "a log",
+    "var/log/cloud-init-output.log": "a log",
+    "etc/cloud/cloud.cfg.d/99-installer.cfg": "datasource_list: [None]",
+    "etc/cloud/cloud-init.disabled": "",
+    "etc/netplan/50-cloud-init.yaml": "network: {}",
+    "etc/hostname": "n7",
+    "var/lib/systemd/random-seed": "random",
+    "var/lib/dhcp/dhclient.eth0.leases": "a lease",
+    "var/log/journal/0123456789abcdef/system.journal": "a journal",
+    "etc/systemd/system/multi-user.target.wants/llmgw-agent.service": "",
+    "var/lib/llmgw-agent/state": "a state",
+}
+KEPT = {
+    "etc/ssh/sshd_config": "a setting",
+    "etc/cloud/cloud.cfg": "a setting",
+    "etc/netplan/01-site.yaml": "network: {}",
+    "etc/systemd/system/multi-user.target.wants/ssh.service": "",
+    "var/log/dpkg.log": "a log",
+}
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+@needs_root
+@pytest.mark.parametrize("name", OWN)
+def test_an_image_with_an_identity_is_refused(fleet: Fleet, tmp_path: Path, name: str) -> None:
+    root = rootfs_in(tmp_path / "root")
+    write(root, {name: OWN[name]})
+    before = state(root)
+    said = bake(fleet, "--rootfs", str(root), check=False)
+    assert f"error: {root} holds a node's identity: /{name}\n  hint: --generalize" in said
+    assert OWN[KEY] not in said
+    assert state(root) == before
+
+
+@needs_root
+def test_generalize_takes_away_what_is_one_machines_own(fleet: Fleet, tmp_path: Path) -> None:
+    root, new = rootfs_in(tmp_path / "root"), rootfs_in(tmp_path / "new")
+    write(root, OWN | MACHINES | KEPT)
+    for path in ("etc/machine-id", "var/lib/dbus/machine-id"):
+        write(root, {path: "0123456789abcdef0123456789abcdef\n"})
+    (root / "etc/machine-id").chmod(0o444)
+    said = bake(fleet, "--rootfs", str(root), "--generalize")
+    for name in (*OWN, *MACHINES):
+        assert not os.path.lexists(root / name), name
+    assert "a private key" not in said
+    for what in ("the node's identity", "cloud-init's state", "SSH host keys", "the hostname"):
+        assert f"{root}: took away {what}" in said
+    for path in ("etc/machine-id", "var/lib/dbus/machine-id"):
+        assert (root / path).read_bytes() == b""
+    assert (root / "etc/machine-id").stat().st_mode & 0o777 == 0o444
+    assert {name: (root / name).read_text() for name in KEPT} == KEPT
+    bake(fleet, "--rootfs", str(new))
+    for name in (path[1:] for path in FILES):
+        assert (root / name).read_bytes() == (new / name).read_bytes()
+    assert "nothing to do" in bake(fleet, "--rootfs", str(root))
+
+
+@needs_root
+def test_an_image_with_the_authoritys_key_is_refused_whatever_is_asked(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    root = rootfs_in(tmp_path / "root")
+    write(root, {"etc/llmgw/pki/ca-key.pem": "the authority's key"})
+    before = state(root)
+    said = bake(fleet, "--rootfs", str(root), "--generalize", check=False)
+    assert f"{root} holds the authority's key: /etc/llmgw/pki/ca-key.pem" in said
+    assert state(root) == before
+
+
+# ---- a disk image ----
+
+
+def test_partition_tables_are_read(tmp_path: Path) -> None:
+    """Against sfdisk(8), which wrote them."""
+    tables = {
+        "gpt": "label: gpt\nsize=4MiB\nsize=8MiB\nsize=16MiB\n",
+        "mbr": "label: dos\nsize=4MiB\nsize=4MiB\nsize=4MiB\ntype=5\nsize=8MiB\nsize=16MiB\n",
+    }
+    if not any(os.access(f"{folder}/sfdisk", os.X_OK) for folder in ("/sbin", "/usr/sbin")):
+        pytest.skip("no sfdisk")
+    for name, script in tables.items():
+        path = tmp_path / name
+        with path.open("wb") as file:
+            file.truncate(64 << 20)
+        subprocess.run(["sfdisk", "-q", path], input=script.encode(), check=True)
+        listed = subprocess.run(["sfdisk", "-J", path], check=True, capture_output=True)
+        parts = json.loads(listed.stdout)["partitiontable"]["partitions"]
+        wanted = [(p["start"] * 512, p["size"] * 512) for p in parts if p["type"] != "5"]
+        with path.open("r+b") as file:
+            for start, _ in wanted[1:]:  # all but the first have an ext4
+                file.seek(start + 0x438)
+                file.write(b"\x53\xef")
+            assert disk.is_raw(file)
+            assert disk.file_systems(file) == wanted[1:], name
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 70000, b"\x55\xaa" * 300, b"EFI PART" * 600])
+def test_what_is_no_disk_is_refused(fleet: Fleet, tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "disk").write_bytes(data)
+    said = bake(fleet, "--image", str(tmp_path / "disk"), check=False)
+    assert "disk is no disk image" in said or "disk has no root file system" in said
+    assert (tmp_path / "disk").read_bytes() == data
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["disk", "site"]
+
+
+def key_in(path: Path, key: str) -> bool:
+    return key.encode() in path.read_bytes()
+
+
+@needs_disks
+@pytest.mark.parametrize("form", ["raw", "qcow2", "partitioned"])
+def test_a_disk_is_baked_and_generalized(fleet: Fleet, tmp_path: Path, form: str) -> None:
+    offset = 0
+    raw, target = tmp_path / "disk.raw", tmp_path / "disk.raw"
+    if form == "partitioned":
+        offset = 5 << 20
+        with raw.open("wb") as file:
+            file.truncate(80 << 20)
+        script = b"label: gpt\nsize=4MiB\nsize=66MiB\n"
+        subprocess.run(["sfdisk", "-q", raw], input=script, check=True)
+    disk_of(rootfs_in(tmp_path / "tree"), raw, offset=offset)
+    secrets = [f"the key number {number} of a node" for number in range(9)]
+    with mounted(raw, offset) as root:
+        write(root, {f"{KEY}.{number}": text * 9 for number, text in enumerate(secrets)})
+        os.sync()
+        for number in range(6):
+            (root / f"{KEY}.{number}").unlink()
+    assert all(key_in(raw, secret) for secret in secrets)  # deleted, and still there
+    if form == "qcow2":
+        target = tmp_path / "disk.qcow2"
+        subprocess.run(["qemu-img", "convert", "-O", "qcow2", raw, target], check=True)
+    target.chmod(0o640)
+    before = target.read_bytes()
+    assert "holds a node's identity" in bake(fleet, "--image", str(target), check=False)
+    assert target.read_bytes() == before
+    said = bake(fleet, "--image", str(target), "--generalize")
+    assert f"{target}: zeroed what is free" in said
+    assert image.kind(target) == ("qcow2" if form == "qcow2" else "raw")
+    assert target.stat().st_mode & 0o777 == 0o640
+    once = target.read_bytes()
+    assert "nothing to do" in bake(fleet, "--image", str(target))
+    assert target.read_bytes() == once
+    if form == "qcow2":
+        subprocess.run(["qemu-img", "convert", "-O", "raw", target, raw], check=True)
+    assert not any(key_in(raw, secret) for secret in secrets)
+    with mounted(raw, offset, "ro,noload") as root:
+        states = {path: (root / path[1:]).lstat() for path in FILES}
+    assert {path: it.st_mode & 0o7777 for path, it in states.items()} == FILES
+    told = fleet("inspect", str(target)).stdout.decode()
+    assert f"{target}: {'qcow2' if form == 'qcow2' else 'raw'} image\n" in told
+    assert "identity     none\n" in told
+    left = {path.name for path in tmp_path.iterdir()} - {"disk.raw.mnt"}
+    assert left == {"site", "tree", "disk.raw", target.name}
+
+
+@needs_disks
+def test_a_disk_with_a_var_of_its_own_is_refused(fleet: Fleet, tmp_path: Path) -> None:
+    tree = rootfs_in(tmp_path / "tree")
+    write(tree, {"etc/fstab": "LABEL=root / ext4 defaults 0 1\nLABEL=var /var ext4 defaults 0 2\n"})
+    raw = disk_of(tree, tmp_path / "disk.raw")
+    before = raw.read_bytes()
+    said = bake(fleet, "--image", str(raw), check=False)
+    assert "has a file system of its own for /var" in said
+    assert raw.read_bytes() == before
+
+
+# ---- reading back ----
+
+
+def inspected(fleet: Fleet, target: Path) -> dict[str, Any]:
+    done = fleet("inspect", str(target), "--format", "json", check=False)
+    found = json.loads(done.stdout)
+    assert found["schema"] == 1
+    (row,) = found["images"]
+    assert (done.returncode == 1) == bool(row["problems"])
+    assert isinstance(row, dict)
+    return row
+
+
+@needs_root
+def test_what_was_baked_is_read_back(fleet: Fleet, tmp_path: Path) -> None:
+    root = rootfs_in(tmp_path / "root")
+    bake(fleet, "--rootfs", str(root))
+    bake(fleet, "--tar", str(tmp_path / "a.tar"))
+    whole = tmp_path / "whole.tar"
+    subprocess.run(["tar", "-cf", whole, "-C", root, "."], check=True)
+    rows = [inspected(fleet, path) for path in (root, tmp_path / "a.tar", whole)]
+    assert [row["kind"] for row in rows] == ["root filesystem", "tar", "tar"]
+    digest = hashlib.sha256(BINARY).hexdigest()
+    for row in rows:
+        assert row["release"] == {"version": "v0.9.1", "arch": "amd64", "sha256": digest}
+        assert {file["path"] for file in row["files"]} == FILES.keys() - {baked.NOTE}
+        assert (row["format"], row["identity"], row["problems"]) == (1, [], [])
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (
+            lambda root: (root / "usr/local/bin/llmgw").write_bytes(b"x"),
+            "/usr/local/bin/llmgw is not",
+        ),
+        (lambda root: (root / "etc/llmgw/ca.pem").unlink(), "/etc/llmgw/ca.pem is missing"),
+        (lambda root: (root / "etc/llmgw/ca.pem").chmod(0o666), "is root's with mode 0666, not"),
+        (lambda root: os.chown(root / "etc/llmgw/ca.pem", 1, 1), "is somebody else's with mode"),
+        (lambda root: (root / "etc/llmgw/baked.json").unlink(), "it is not baked"),
+        (lambda root: (root / "etc/llmgw/baked.json").write_text("{}"), "baked.json is damaged"),
+    ],
+)
+def test_a_change_of_what_was_baked_is_found(
+    fleet: Fleet, tmp_path: Path, spoil: Any, message: str
+) -> None:
+    root = rootfs_in(tmp_path / "root")
+    bake(fleet, "--rootfs", str(root))
+    spoil(root)
+    (problem,) = inspected(fleet, root)["problems"]
+    assert message in problem["message"]
+
+
+@needs_root
+def test_an_identity_is_read_back_and_not_shown(fleet: Fleet, tmp_path: Path) -> None:
+    root = rootfs_in(tmp_path / "root")
+    bake(fleet, "--rootfs", str(root))
+    write(root, {KEY: "a private key"})
+    assert inspected(fleet, root)["identity"] == [f"/{KEY}"]
+    assert b"a private key" not in fleet("inspect", str(root)).stdout
+
+
+@needs_root
+def test_a_note_of_a_newer_gen_seed_is_left_alone(fleet: Fleet, tmp_path: Path) -> None:
+    root = rootfs_in(tmp_path / "root")
+    write(root, {"etc/llmgw/baked.json": '{"format": 2}'})
+    before = state(root)
+    for command in (("bake", "--binary", "llmgw", "--rootfs"), ("inspect",)):
+        said = fleet(*command, str(root), check=False)
+        assert b"/etc/llmgw/baked.json has format 2, and this gen-seed reads 1" in said.stderr
+    assert state(root) == before
+
+
+def test_a_pattern_finds_only_what_is_in_the_tree(tmp_path: Path) -> None:
+    root = rootfs_in(tmp_path / "root")
+    write(root, {"var/lib/a/1": "", "var/lib/b/2": "", "var/lib/b/c/3": ""})
+    (root / "var/lib/out").symlink_to("/etc")
+    (root / "etc/4").touch()
+    found = Folder(root).find("/var/lib/*/*")
+    assert found[:3] == ["/var/lib/a/1", "/var/lib/b/2", "/var/lib/b/c"]
+    assert found[3:] == ["/var/lib/out/4", "/var/lib/out/os-release"]
+    assert Folder(root).find("/var/lib/nothing/*") == []
+
+
+@needs_disks
+def test_zeroing_reaches_every_free_block(tmp_path: Path) -> None:
+    """By itself: that zeros can be given back afterwards is no part of it."""
+    raw = disk_of(rootfs_in(tmp_path / "tree"), tmp_path / "disk.raw")
+    secrets = [f"the key number {number} of a node" for number in range(200)]
+    with mounted(raw) as root:
+        write(root, {f"keys/{number}": text * 9 for number, text in enumerate(secrets)})
+    with mounted(raw) as root:
+        for path in (root / "keys").iterdir():
+            path.unlink()
+        generalize.zero(root)
+        assert [path.name for path in root.iterdir() if path.name.startswith(".")] == []
+    left = raw.read_bytes()
+    assert [secret for secret in secrets if secret.encode() in left] == []
