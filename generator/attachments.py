@@ -34,15 +34,6 @@ def binary(path: Path, release: Release) -> dict[str, bytes]:
     return named(files.read(path, limit=_BINARY), str(path), release)
 
 
-def given(path: Path, release: Release, arch: str) -> bytes:
-    """Return the release for `arch` out of a file. Raises `Refused` for anything else."""
-    found = named(files.read(path, limit=_BINARY), str(path), release)
-    data = found.get(f"llmgw-{arch}")
-    if data is None:
-        raise refuse(f"{path} is {', '.join(found)}, and the image is for {arch}")
-    return data
-
-
 def named(data: bytes, source: str, release: Release) -> dict[str, bytes]:
     """Return the release's bytes by the name llmgw-ARCH; `source` is for the refusal."""
     digest = hashlib.sha256(data).hexdigest()

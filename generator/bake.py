@@ -46,17 +46,24 @@ def family_of(root: Path) -> str | None:
     return None
 
 
-def bake(root: Path, name: str, made: Sequence[Entry], *, clean: bool) -> Iterator[str]:
-    """Put files into a root filesystem; yield a line for each thing that was changed.
+def check(root: Path, name: str, *, clean: bool) -> None:
+    """Raise `Refused` where a root filesystem, called `name`, cannot be every node's.
 
-    With `clean` what is one machine's own is taken away first; without, `Refused` is raised where
-    there is any. The note comes last: a bake that is cut short is done again by the next.
+    With `clean`, what is one machine's own will be taken away.
     """
-    folder = Folder(root)
-    held = holding(folder)
+    held = holding(Folder(root))
     refusal = held.refusal(name)
     if refusal and (held.authority or not clean):
         raise refusal
+
+
+def bake(root: Path, made: Sequence[Entry], *, clean: bool) -> Iterator[str]:
+    """Put files into a root filesystem; yield a line for each thing that was changed.
+
+    With `clean` what is one machine's own is taken away first. The note comes last: a bake that
+    is cut short is done again by the next.
+    """
+    folder = Folder(root)
     earlier = folder.read(baked.NOTE)
     if clean:
         yield from generalize(folder)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cryptography.hazmat.primitives import hashes
 
-from generator import __version__, files, pem
+from generator import __version__, pem
 from generator.problem import refuse
 
 if TYPE_CHECKING:
@@ -193,13 +193,3 @@ def _member(archive: bytes, member: str) -> bytes:
     if not found:
         raise refuse(f"{member} is not in the release's archive", "release.member names it")
     return found[0]
-
-
-def write_tar(output: str, data: bytes) -> None:
-    """Write a tar to a file, open to others like any package, or to stdout (``-``)."""
-    from pathlib import Path
-
-    if output == "-":
-        files.put_stdout(data)
-    else:
-        files.write_atomic(Path(output), data, 0o644)

@@ -44,8 +44,8 @@ def resolve(
 def shared(workspace: Workspace) -> tuple[Spec, tuple[Problem, ...]]:
     """Return what fleet.yaml says of all nodes, as a spec of no node, and the warnings about it.
 
-    Only what needs no address is checked and may be used: the release, and `trust`. Raises
-    `Refused` with everything that is wrong with fleet.yaml or with its release.
+    Only what needs no address is checked and may be used: the release, `trust` and the engines.
+    Raises `Refused` with everything that is wrong with fleet.yaml or with its release.
     """
     merged = Located({}, workspace.fleet.mark)
     for layer in layers(workspace.fleet, ()):
@@ -58,7 +58,8 @@ def shared(workspace: Workspace) -> tuple[Spec, tuple[Problem, ...]]:
     if errors or not workspace.fleet_read:
         raise Refused(errors or workspace.problems)
     nowhere = {"server": "", "mgmt_addr": "", "release": values["release"]}
-    return build("", nowhere | {"trust": values.get("trust", Spec.trust)}, None), tuple(found)
+    kept = {name: values[name] for name in ("trust", "engines") if name in values}
+    return build("", nowhere | kept, None), tuple(found)
 
 
 def examine(workspace: Workspace, reserved: frozenset[str] = frozenset()) -> Outcome:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import shutil
 import struct
 import subprocess
+import tempfile
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from fleet import Fleet, write_fleet
+
+from generator import authority
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,11 +37,21 @@ needs_disks = pytest.mark.skipif(
 def fleet_in(root: Path, binary: bytes = BINARY) -> Fleet:
     """Return a fleet whose release is `binary`, which lies in the workspace as ``llmgw``."""
     fleet = Fleet(root)
-    root.mkdir(exist_ok=True)
-    fleet("ca", "init")
+    (root / "pki").mkdir(mode=0o700, parents=True)
+    for name, data in _authority().items():
+        (root / "pki" / name).write_bytes(data)
+        (root / "pki" / name).chmod(0o600)
     fleet.write(n7="{}")
     release(fleet, binary)
     return fleet
+
+
+@functools.cache
+def _authority() -> dict[str, bytes]:
+    """Return the files of an authority: one is enough for all."""
+    with tempfile.TemporaryDirectory() as folder:
+        made, _ = authority.create(Path(folder) / "pki", datetime.now(UTC))
+        return {path.name: path.read_bytes() for path in made.folder.iterdir()}
 
 
 def release(fleet: Fleet, binary: bytes) -> None:

@@ -6,15 +6,19 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import tarfile
 import zipfile
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fleet import write_fleet
 from images import (
     BINARY,
     NEWER,
+    SERVER,
     disk_of,
     fleet_in,
     mounted,
@@ -25,10 +29,12 @@ from images import (
     state,
 )
 
-from generator import baked, disk, generalize, image
+from generator import authority, baked, disk, generalize, image
+from generator.prove.servers import ReleaseServer
 from generator.tree import Folder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from fleet import Fleet
@@ -617,3 +623,53 @@ def test_zeroing_reaches_every_free_block(tmp_path: Path) -> None:
         assert [path.name for path in root.iterdir() if path.name.startswith(".")] == []
     left = raw.read_bytes()
     assert [secret for secret in secrets if secret.encode() in left] == []
+
+
+# ---- from a server ----
+
+
+@pytest.fixture
+def served(fleet: Fleet) -> Iterator[ReleaseServer]:
+    ca, _ = authority.load(fleet.pki, datetime.now(UTC))
+    with ReleaseServer(ca, {"/llmgw": BINARY, "/other": NEWER}) as server:
+        write_fleet(fleet, SERVER, f"{server.url}/llmgw", BINARY)
+        yield server
+
+
+def test_the_release_is_fetched_as_the_spec_says(fleet: Fleet, served: ReleaseServer) -> None:
+    """With a root of the server's own, a token, and a mirror after one that has another binary."""
+    bundle = {"SSL_CERT_FILE": str(fleet.pki / "ca.pem")}
+    said = fleet("bake", "--tar", "-", check=False).stderr.decode()
+    assert f"error: cannot fetch {served.url}/llmgw: " in said
+    assert "release.ca in fleet.yaml" in said
+    plain = fleet("bake", "--tar", "-", environ=bundle).stdout
+    assert plain == fleet("bake", "--tar", "-", "--binary", "llmgw").stdout
+    content = json.loads((fleet.root / "fleet.yaml").read_text())
+    shutil.copy(fleet.pki / "ca.pem", fleet.root / "release-ca.pem")
+    (fleet.root / "token").write_text("X-Token: hunter2\n")
+    place = content["release"].pop("url")
+    urls = [place.replace("llmgw", name) for name in ("missing", "other", "llmgw")]
+    content["release"] |= {"urls": urls, "ca": "release-ca.pem", "headers_file": "token"}
+    fleet.write(fleet=json.dumps(content))
+    served.requests.clear()
+    assert fleet("bake", "--tar", "-").stdout == plain
+    assert served.requests == ["/missing", "/other", "/llmgw"]
+    content["release"]["urls"] = urls[:2]
+    fleet.write(fleet=json.dumps(content))
+    said = fleet("bake", "--tar", "-", check=False).stderr.decode()
+    assert f"error: the server answers 404 for {urls[0]}" in said
+    assert f"error: {urls[1]} has the digest {hashlib.sha256(NEWER).hexdigest()}, and " in said
+    assert "hunter2" not in said
+
+
+def test_a_release_that_cannot_be_fetched_changes_nothing(
+    fleet: Fleet, served: ReleaseServer, tmp_path: Path
+) -> None:
+    root = rootfs_in(tmp_path / "root")
+    before = state(root)
+    served.files.clear()
+    done = fleet(
+        "bake", "--rootfs", str(root), check=False,
+        environ={"SSL_CERT_FILE": str(fleet.pki / "ca.pem")},
+    )  # fmt: skip
+    assert (done.returncode, state(root)) == (1, before)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from generator.cli import pki_option, say, tell, workspace_option
-from generator.problem import refuse
+from generator.problem import Refused, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from generator.baked import Entry
-    from generator.spec import Spec
     from generator.workspace import Workspace
 
 _ARCHES = ("amd64", "arm64")
+_PATIENCE = 120  # seconds for an engine's help text
 _FAMILIES = ("debian", "rhel", "suse", "arch")
 
 
@@ -38,6 +39,7 @@ _FAMILIES = ("debian", "rhel", "suse", "arch")
     is_flag=True,
     help="Take away what is one machine's own, and zero what is free of a disk.",
 )
+@click.option("--strict", is_flag=True, help="Fail where an engine lacks a flag of llmgw's.")
 @pki_option
 @workspace_option
 @click.pass_obj
@@ -50,6 +52,7 @@ def command(  # noqa: PLR0913, PLR0917 - an argument each option
     family: str | None,
     binary: str | None,
     generalize: bool,  # noqa: FBT001
+    strict: bool,  # noqa: FBT001
     pki: str | None,
 ) -> None:
     """Put what all nodes share into an image: the release, the units, onboard and the root.
@@ -64,103 +67,138 @@ def command(  # noqa: PLR0913, PLR0917 - an argument each option
         raise click.UsageError("say what to write, one of: --tar FILE, --rootfs DIR, --image FILE")
     if tar is not None and generalize:
         raise click.UsageError("--generalize changes an image: it goes with --rootfs or --image")
+    if tar is not None and strict:
+        raise click.UsageError("--strict is for the engines in an image: with --rootfs or --image")
     if tar is None and family:
         raise click.UsageError("--family is for --tar: an image says itself whose it is")
     place = workspace.open_workspace(folder)
-    maker = _maker(place, pki, binary)
+    oven = _Oven(place, pki, binary, arch, clean=generalize, strict=strict)
     if tar is not None:
-        _tar(tar, maker(arch, family or "debian", "the tar"))
+        oven.tar(tar, family or "debian")
     elif rootfs is not None:
-        _report(_rootfs(Path(rootfs), rootfs, maker, arch, clean=generalize), rootfs)
+        oven.report(rootfs, oven.rootfs(Path(rootfs), rootfs))
     elif image is not None:
-        _image(image, maker, arch, clean=generalize)
+        oven.image(image)
 
 
-def _maker(
-    place: Workspace, pki: str | None, binary: str | None
-) -> Callable[[str | None, str | None, str], Sequence[Entry]]:
-    """Return what makes the files of an image for an architecture and a family."""
-    from generator import attachments, baked, custody, pem, render, resolve
+class _Oven:
+    """What goes into an image, and how; one run makes one image."""
 
-    spec, warnings = resolve.shared(place)
-    _, roots = pem.read_trust(custody.find(place.root, pki, os.environ, place.authority_dir))
-    shared = render.shared(render.environment(place.root / "templates"))
-    tell(warnings)
+    def __init__(  # noqa: PLR0913 - as the command line says
+        self,
+        place: Workspace,
+        pki: str | None,
+        binary: str | None,
+        arch: str | None,
+        *,
+        clean: bool,
+        strict: bool,
+    ) -> None:
+        from generator import attachments, custody, pem, render, resolve
 
-    def made(arch: str | None, family: str | None, name: str) -> Sequence[Entry]:
-        chosen = _arch(spec, arch, name)
-        data = attachments.given(Path(binary or ""), spec.release, chosen)
-        own = family if spec.trust == "system" else None
-        return baked.entries(spec.release, chosen, data, roots, shared, own)
+        self._spec, warnings = resolve.shared(place)
+        folder = custody.find(place.root, pki, os.environ, place.authority_dir)
+        _, self._roots = pem.read_trust(folder)
+        self._shared = render.shared(render.environment(place.root / "templates"))
+        self._release = self._spec.release
+        if binary is None:
+            self._release = attachments.release(self._release, place.root)
+        self._binary, self._arch, self._clean, self._strict = binary, arch, clean, strict
+        tell(warnings)
 
-    return made
+    def _made(self, name: str, arch: str | None, family: str | None) -> Sequence[Entry]:
+        """Return the files of an image for an architecture and a family."""
+        from generator import baked, obtain
 
+        release, known = self._release, self._release.sha256
+        if arch is None and len(known) > 1:
+            raise refuse(
+                f"release {release.version} has binaries for {' and '.join(known)}", "--arch ARCH"
+            )
+        chosen = arch or next(iter(known))
+        if chosen not in known:
+            raise refuse(
+                f"{name} is for {chosen}, and release {release.version} has no digest for that",
+                "add it to release.sha256",
+            )
+        if self._binary is None:
+            data = obtain.from_server(release, chosen)
+        else:
+            data = obtain.from_file(Path(self._binary), release, chosen)
+        own = family if self._spec.trust == "system" else None
+        return baked.entries(release, chosen, data, self._roots, self._shared, own)
 
-def _arch(spec: Spec, arch: str | None, name: str) -> str:
-    known = spec.release.sha256
-    if arch is None and len(known) > 1:
-        raise refuse(
-            f"release {spec.release.version} has binaries for {' and '.join(known)}", "--arch ARCH"
-        )
-    chosen = arch or next(iter(known))
-    if chosen not in known:
-        raise refuse(
-            f"{name} is for {chosen}, and release {spec.release.version} has no digest for that",
-            "add it to release.sha256",
-        )
-    return chosen
+    def tar(self, output: str, family: str) -> None:
+        """Write a tar."""
+        from generator import baked, files, pack
 
+        files.check_target(output, binary=True, secret=False, folder=False)
+        epoch = os.environ.get("SOURCE_DATE_EPOCH")
+        when = int(pack.moment(epoch).timestamp()) if epoch is not None else 0
+        made = self._made("the tar", self._arch, family)
+        data = baked.tar(made, when)
+        if output == "-":
+            files.put_stdout(data)
+        else:
+            files.write_atomic(Path(output), data, 0o644)  # nothing in it is secret
+        say(f"{output}: {len(made)} files, {len(data)} bytes; unpack it as root over an image")
 
-def _tar(output: str, made: Sequence[Entry]) -> None:
-    from generator import baked, files, pack
+    def rootfs(self, root: Path, name: str) -> bool:
+        """Change a root filesystem, called `name`; tell whether there was anything to change."""
+        from generator import bake
 
-    files.check_target(output, binary=True, secret=False, folder=False)
-    epoch = os.environ.get("SOURCE_DATE_EPOCH")
-    when = int(pack.moment(epoch).timestamp()) if epoch is not None else 0
-    data = baked.tar(made, when)
-    baked.write_tar(output, data)
-    say(f"{output}: {len(made)} files, {len(data)} bytes; unpack it as root over an image")
+        if not root.is_dir():
+            raise refuse(f"{name} is no folder", "a root filesystem is one; a disk is --image")
+        if root.samefile("/"):
+            raise refuse("--rootfs / is this machine itself", "bake an image, and boot it")
+        own = bake.arch_of(root, name)
+        if self._arch not in (None, own):
+            hint = f"leave --arch out, or --arch {own}"
+            raise refuse(f"{name} is for {own}, not {self._arch}", hint)
+        bake.check(root, name, clean=self._clean)
+        family = bake.family_of(root)
+        made = self._made(name, own, family)
+        self._engines(root)
+        changed = False
+        for line in bake.bake(root, made, clean=self._clean):
+            say(f"{name}: {line}")
+            changed = True
+        if family is None:
+            say(f"{name}: it has no trust store that gen-seed knows; the agent has its own copy")
+        return changed
 
+    def _engines(self, root: Path) -> None:
+        """Ask the engines of an image whether they take llmgw's flags."""
+        from generator import engine_ask
 
-def _rootfs(
-    root: Path, name: str, maker: Callable[..., Sequence[Entry]], arch: str | None, *, clean: bool
-) -> list[str]:
-    from generator import bake
+        try:
+            verdicts = engine_ask.examine(root, self._spec.engines, _PATIENCE)
+        except Refused as refused:
+            found = list(refused.problems)
+        else:
+            for verdict in verdicts:
+                say(f"{verdict.engine}: {verdict.asked}: {verdict.state}")
+            found = [problem for verdict in verdicts for problem in verdict.problems]
+        if self._strict and found:
+            raise Refused(found)
+        tell(replace(problem, severity="warning") for problem in found)
 
-    if not root.is_dir():
-        raise refuse(f"{name} is no folder", "a root filesystem is one; a disk image is --image")
-    if root.samefile("/"):
-        raise refuse("--rootfs / is this machine itself", "bake an image, and boot it")
-    own = bake.arch_of(root, name)
-    if arch not in (None, own):
-        raise refuse(f"{name} is for {own}, not {arch}", f"leave --arch out, or --arch {own}")
-    family = bake.family_of(root)
-    made = maker(own, family, name)
-    said = []
-    for line in bake.bake(root, name, made, clean=clean):
-        say(f"{name}: {line}")
-        said.append(line)
-    if family is None:
-        say(f"{name}: it has no trust store that gen-seed knows; the agent has its own copy")
-    return said
+    def image(self, path: str) -> None:
+        """Change a disk image."""
+        from generator import generalize, image
 
+        with image.copied(Path(path)) as copy:
+            with image.mounted(copy.path, path, writable=True) as root:
+                changed = self.rootfs(root, path)
+                if self._clean:
+                    generalize.zero(root)
+                    image.trim(root)
+                    say(f"{path}: zeroed what is free")
+            copy.keep = self._clean or changed
+        self.report(path, copy.keep)
 
-def _report(said: Sequence[str], name: str) -> None:
-    if not said:
-        say(f"{name}: nothing to do, it is baked already")
-
-
-def _image(
-    path: str, maker: Callable[..., Sequence[Entry]], arch: str | None, *, clean: bool
-) -> None:
-    from generator import generalize, image
-
-    with image.copied(Path(path)) as copy:
-        with image.mounted(copy.path, path, writable=True) as root:
-            said = _rootfs(root, path, maker, arch, clean=clean)
-            if clean:
-                generalize.zero(root)
-                image.trim(root)
-                say(f"{path}: zeroed what is free")
-        copy.keep = clean or bool(said)
-    _report(said, path)
+    @staticmethod
+    def report(name: str, changed: bool) -> None:  # noqa: FBT001
+        """Say so where nothing was changed."""
+        if not changed:
+            say(f"{name}: nothing to do, it is baked already")
