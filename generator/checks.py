@@ -54,28 +54,25 @@ def _missing(node_id: str, merged: Located, values: dict[str, Any]) -> Iterator[
         if name not in values:
             hint = f"{such}; here, or under defaults in fleet.yaml for all nodes"
             yield Problem(f"{node_id} has no {name}", hint, where, name)
-    if "release" in values:
-        yield from _release_lacks(f"{node_id}'s release", merged, values["release"])
-
-
-def release(merged: Located, values: dict[str, Any]) -> list[Problem]:
-    """Return the errors and warnings about the release that the nodes of a fleet share."""
-    if "release" not in values:
-        where = Mark(merged.mark.file, merged.mark.line, merged.mark.column, merged.mark.column + 1)
-        hint = f"{_REQUIRED['release']}; a release of a group or a node is no image's"
-        return [Problem("no release for all nodes", hint, where, "release")]
-    found = values["release"]
-    return [*_release_lacks("the release", merged, found), *_release(merged, found)]
-
-
-def _release_lacks(whose: str, merged: Located, release: dict[str, Any]) -> Iterator[Problem]:
+    release = values.get("release", {})
     for name, such in _RELEASE.items():
-        if name not in release and not (name == "url" and "urls" in release):
-            yield problem_at(merged, ["release"], f"{whose} has no {name}", such)
+        if (
+            "release" in values
+            and name not in release
+            and not (name == "url" and "urls" in release)
+        ):
+            yield problem_at(merged, ["release"], f"{node_id}'s release has no {name}", such)
     for name, other in (("archive", "member"), ("member", "archive")):
         if name in release and other not in release:
             hint = "an archive's binary is named by both: archive: tar.gz, member: llmgw"
             yield problem_at(merged, ["release", name], f"{name} without {other}", hint)
+
+
+def release(merged: Located, values: dict[str, Any]) -> list[Problem]:
+    """Return the errors and warnings about the release that all nodes of fleet.yaml share."""
+    lacking = _missing("fleet.yaml", merged, values)
+    about = [problem for problem in lacking if problem.path.startswith("release")]
+    return [*about, *_release(merged, values.get("release", {}))]
 
 
 def _proxy(merged: Located, proxy: dict[str, Any]) -> Iterator[Problem]:

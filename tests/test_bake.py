@@ -176,15 +176,15 @@ def test_another_binary_is_refused_and_writes_nothing(fleet: Fleet, tmp_path: Pa
 
 def test_what_is_wrong_with_the_release_of_all_nodes_is_told(fleet: Fleet) -> None:
     fleet.write(fleet='schema: 1\ndefaults: {server: "https://h", mgmt_addr: 10.0.0.7}\n')
-    assert "fleet.yaml:2:11: release: no release for all nodes" in bake(
+    assert "fleet.yaml:2:11: release: fleet.yaml has no release" in bake(
         fleet, "--tar", "-", check=False
     )
     fleet.write(fleet="schema: 1\nrelease: {version: v1, sha256: {}}\n")
     assert "fleet.yaml:2:32: release.sha256: " in bake(fleet, "--tar", "-", check=False)
     fleet.write(fleet="schema: 1\nrelease: {version: v1}\n")
     said = bake(fleet, "--tar", "-", check=False)
-    assert "the release has no url" in said
-    assert "the release has no sha256" in said
+    assert "fleet.yaml's release has no url" in said
+    assert "fleet.yaml's release has no sha256" in said
 
 
 def test_an_architecture_must_be_chosen_and_known(fleet: Fleet) -> None:
