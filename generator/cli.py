@@ -20,16 +20,8 @@ if TYPE_CHECKING:
 
 # Each stands in generator/commands/, and is imported when it is called.
 _COMMANDS = (
-    "add",
-    "bake",
-    "ca",
-    "engine-check",
-    "explain",
-    "init",
-    "inspect",
-    "schema",
-    "seed",
-    "validate",
+    *("add", "bake", "ca", "engine-check", "explain", "init"),
+    *("inspect", "pin", "schema", "seed", "validate"),
 )
 FORMATS = ("iso", "user-data", "meta-data", "network-config", "dir")
 RESERVED = frozenset(
