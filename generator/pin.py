@@ -79,7 +79,7 @@ def find(wanted: Wanted, access: Access, say: Callable[[str], None]) -> tuple[Di
             return tuple(_find(replace(wanted, places=(place,)), access, say))
         except Failed as failure:
             failed += failure.problems
-    raise Refused(failed)
+    raise Refused(dict.fromkeys(failed))  # a checksum file's failure once, not for each place
 
 
 def _find(wanted: Wanted, access: Access, say: Callable[[str], None]) -> Iterator[Digest]:

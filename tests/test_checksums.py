@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from generator.checksums import parse
@@ -99,6 +99,7 @@ def test_no_checksum_file(data: bytes) -> None:
     assert refusal(data)[0] == "SUMS has no SHA-256 digest"
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=2000))
 def test_whatever_comes_is_read_or_refused(data: bytes) -> None:
     try:
@@ -108,6 +109,7 @@ def test_whatever_comes_is_read_or_refused(data: bytes) -> None:
     assert len(found) == 64
 
 
+@settings(deadline=None)
 @given(st.lists(st.text("abc-._", min_size=1, max_size=9), unique=True, min_size=1))
 def test_what_sha256sum_would_print_is_found(names: list[str]) -> None:
     names = [name for name in names if name.strip(".")] or ["x"]

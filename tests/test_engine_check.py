@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from fleet import gen_seed
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from generator import engine_ask
@@ -119,6 +119,7 @@ def test_another_spelling_will_do_and_is_told() -> None:
 
 
 @pytest.mark.parametrize("name", TEXTS)
+@settings(deadline=None)
 @given(share=st.floats(0, 1, exclude_max=True), lines=st.booleans())
 def test_a_text_that_is_cut_anywhere_lacks_no_flag(name: str, *, share: float, lines: bool) -> None:
     whole = TEXTS[name]

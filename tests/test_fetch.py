@@ -29,6 +29,12 @@ def ca() -> Authority:
     return authority()
 
 
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture
 def server(ca: Authority) -> Iterator[ReleaseServer]:
     with ReleaseServer(ca, {"/llmgw": DATA}) as made:
@@ -76,6 +82,18 @@ def test_the_roots_of_ssl_cert_file_are_the_systems(
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
     message, _, _ = refused(f"{server.url}/llmgw", Access())
     assert message == f"$SSL_CERT_FILE is {tmp_path}/none.pem, which cannot be read"
+
+
+def test_a_proxy_of_the_environment_is_used(
+    server: ReleaseServer, access: Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with faults.Proxy() as proxy:
+        monkeypatch.setenv("https_proxy", proxy.url)
+        with_token = Access(HEADERS, access.roots, stall=5)
+        assert fetched(f"{server.forwarded_url}/llmgw", with_token)[0] == DATA
+    assert proxy.tunnels == [server.forwarded_url.removeprefix("https://")]
 
 
 def test_a_root_that_is_not_known(server: ReleaseServer) -> None:

@@ -46,6 +46,11 @@ def ca() -> Authority:
     return authority()
 
 
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+
+
 @pytest.fixture
 def server(ca: Authority) -> Iterator[ReleaseServer]:
     with ReleaseServer(ca, {**BINARIES, "/v0.9.2/SHA256SUMS": SUMS}) as made:
@@ -156,6 +161,7 @@ def test_without_a_checksum_file_it_is_trusted_on_first_use(
         "sha256": sha(ARM64),
         "source": f"{server.url}/v0.9.2/llmgw-arm64",
         "first_use": True,
+        "same": None,
     }
 
 
@@ -248,6 +254,8 @@ def test_the_next_mirror_is_asked_when_one_does_not_answer(
     server.faults[:] = [faults.status(HTTPStatus.INTERNAL_SERVER_ERROR)]
     said = refused(root, "v0.9.3")
     assert said.count("error: ") == 2
+    # A checksum file that is not there is told once, not for each mirror.
+    assert refused(root, "v0.9.3", "--from", f"{server.url}/none").count("error: ") == 1
 
 
 def test_the_examples_digests_are_none(root: Path, server: ReleaseServer) -> None:
@@ -466,6 +474,8 @@ def test_check_says_that_all_is_well(root: Path, server: ReleaseServer) -> None:
     assert done.stdout.decode().count(sha(AMD64)) == 2  # the checksum file and the binary
     assert "/v0.9.2/llmgw-arm64" in server.requests
     assert (read(root), (root / "fleet.yaml").stat().st_mtime_ns) == before
+    found = json.loads(pin(root, "--check", "--format", "json").stdout)["binaries"]
+    assert [row["same"] for row in found] == [True] * 4
 
 
 @pytest.mark.parametrize("path", ["/v0.9.2/llmgw-arm64", "/v0.9.2/SHA256SUMS"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from generator import pin_edit, schema, source
@@ -217,6 +217,7 @@ def fleets(draw: st.DrawFn) -> str:
     return text.replace("\n", draw(st.sampled_from(["\n", "\r\n"])))
 
 
+@settings(deadline=None)
 @given(fleets(), VERSION, HEX.map(str.lower), HEX.map(str.lower), st.booleans())
 def test_the_rest_stays_byte_for_byte(
     text: str,

@@ -103,22 +103,33 @@ def _one(path: str, name: str | None, given: Engines, timeout: float) -> Verdict
     """Return the verdict for a program, or for a captured help text."""
     from generator import engine_ask, engine_check, files
 
+    engine = engine_check.engines()[name] if name else _guessed(path)
+    if path != "-" and _start(Path(path)).startswith(_PROGRAMS):
+        return engine_ask.ask(engine, str(Path(path).absolute()), given, timeout)
     if path == "-":
         data, asked = sys.stdin.buffer.read(_TEXT), "standard input"
     else:
-        data, asked = files.read(Path(path), limit=1 << 31), path
-    engine = engine_check.engines()[name] if name else _guessed(path)
-    if path != "-" and data.startswith(_PROGRAMS):
-        return engine_ask.ask(engine, str(Path(path).absolute()), given, timeout)
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        hint = "an image: mount it, and name the folder: gen-seed engine-check DIR"
-        raise refuse(f"{asked} is neither a program nor a text", hint)
+        data, asked = files.read(Path(path), limit=_TEXT), path
+    text = data.decode("utf-8-sig", "replace")
     wanted = engine_ask.flags(engine, given)
     return engine_check.judge(engine, wanted, text.replace("\r\n", "\n"), asked, whole=False)
+
+
+def _start(path: Path) -> bytes:
+    """Return the first bytes of a file, which may be an image of many gigabytes."""
+    from generator import files
+
+    if not path.is_file():
+        return b""
+    try:
+        with path.open("rb") as file:
+            data = file.read(512)
+    except OSError as error:
+        raise files.cannot("read", path, error) from error
+    if b"\0" in data and not data.startswith(_PROGRAMS):
+        hint = "an image: mount it, and name the folder: gen-seed engine-check DIR"
+        raise refuse(f"{path} is neither a program nor a text", hint)
+    return data
 
 
 def _guessed(path: str) -> Engine:

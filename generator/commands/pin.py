@@ -93,7 +93,7 @@ def command(  # noqa: PLR0913, PLR0917 - an argument each option
     access = _access(folder, values, wanted, header_file, ca, timeout)
     if check:
         rows, problems = pin_check.check(pinned, wanted, access, say)
-        _show(version, rows, form)
+        _show(version, rows, form, pinned)
         tell(problems)
         if problems:
             raise click.exceptions.Exit(1)
@@ -106,7 +106,7 @@ def command(  # noqa: PLR0913, PLR0917 - an argument each option
         raise refuse(f"{path} was changed while the release was fetched", "try again")
     url = binaries if pin.is_url(binaries) else ""
     _write(path, before, pin_plan.changes(values, version, url, found))
-    _show(version, found, form)
+    _show(version, found, form, {})
     tell(_first_use(found))
     say(f"{path} has {version}")
 
@@ -168,7 +168,8 @@ def _write(path: Path, before: bytes, changes: dict[tuple[str | int, ...], str])
         path.chmod(state.st_mode & 0o7777)
 
 
-def _show(version: str, rows: Sequence[Digest], form: str) -> None:
+def _show(version: str, rows: Sequence[Digest], form: str, pinned: Mapping[str, str]) -> None:
+    """Print what was found; `pinned` is what it is held against, if it is."""
     found = [
         {
             "arch": row.arch,
@@ -176,6 +177,7 @@ def _show(version: str, rows: Sequence[Digest], form: str) -> None:
             "sha256": row.sha256,
             "source": row.source,
             "first_use": row.first_use,
+            "same": row.sha256 == pinned[row.arch] if pinned else None,
         }
         for row in rows
     ]
