@@ -11,8 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from generator.prove import guest, nspawn
-from generator.prove.overlay import overlay
+from generator.prove import guest, nspawn, overlay
 from generator.prove.wait import failure, wait_for
 from generator.tree import inside
 
@@ -33,8 +32,9 @@ class Machine:
 
     `tree` is what `rootfs` returns, `seed` maps names (``user-data``) to content,
     `arguments` go to systemd-nspawn, and `edit` may change the disk (it gets the root
-    folder) before the first boot. The guest shares the host's network. Boot from the
-    main thread: the kernel kills the guest when the thread that booted it ends.
+    folder) before the first boot. With `in_place`, `tree` itself is its disk. The guest
+    shares the host's network. Boot from the main thread: the kernel kills the guest when the
+    thread that booted it ends.
     """
 
     def __init__(
@@ -44,16 +44,18 @@ class Machine:
         *,
         arguments: Sequence[str] = (),
         edit: Callable[[Path], None] | None = None,
+        in_place: bool = False,
     ) -> None:
         self.boots = 0
         self._tree, self._seed, self._arguments, self._edit = tree, seed, arguments, edit
+        self._disk = overlay.in_place if in_place else overlay.overlay
         self._process: subprocess.Popen[bytes] | None = None
         self._leader = 0
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
-            self._work = stack.enter_context(overlay(self._tree))
+            self._work = stack.enter_context(self._disk(self._tree))
             self.root = self._work / "root"
             self._groups = stack.enter_context(nspawn.cgroups(self._work.name))
             self.attach(self._seed)

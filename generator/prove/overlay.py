@@ -43,6 +43,14 @@ def overlay(tree: Path) -> Iterator[Path]:
         yield work
 
 
+@contextlib.contextmanager
+def in_place(tree: Path) -> Iterator[Path]:
+    """Yield a workspace whose ``root`` is the tree itself, a disk's: it is changed. Needs root."""
+    with workspace() as work:
+        subprocess.run(["mount", "--bind", tree, work / "root"], check=True)
+        yield work
+
+
 def sweep() -> None:
     """Take away what a killed run has left in the temp folder."""
     for root in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/root"):  # made after the lock

@@ -92,6 +92,11 @@ class VirtualMachine:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
+    @property
+    def image(self) -> Path:
+        """The raw image that is its disk: to be changed while the machine is off."""
+        return self._disk
+
     def boot(self) -> None:
         """Start the machine; it has come as far as its console says."""
         if self.running:
