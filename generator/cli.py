@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Each stands in generator/commands/, and is imported when it is called.
 _COMMANDS = (
     *("add", "bake", "ca", "engine-check", "explain", "init"),
-    *("inspect", "pin", "schema", "seed", "validate"),
+    *("inspect", "pin", "report", "schema", "seed", "validate"),
 )
 FORMATS = ("iso", "user-data", "meta-data", "network-config", "dir")
 RESERVED = frozenset(

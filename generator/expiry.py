@@ -44,25 +44,30 @@ def latest(pem: bytes) -> datetime | None:
     return max(ends, default=None)
 
 
+def end(folder: Path) -> datetime | None:
+    """Return when the authority in `folder` ends, None where there is none that can be read."""
+    try:
+        return latest(files.read(folder / "ca.pem"))
+    except Refused:
+        return None
+
+
 def check(specs: Mapping[str, Spec], folder: Path, now: datetime) -> list[Problem]:
     """Return warnings for nodes whose certificate the authority in `folder` would cut short.
 
     Silent where there is no authority that can be read: issuing says what is wrong with it.
     """
-    try:
-        end = latest(files.read(folder / "ca.pem"))
-    except Refused:
-        return []
-    if end is None:
+    last = end(folder)
+    if last is None:
         return []
     short: dict[int, list[str]] = {}
     for node_id, spec in specs.items():
-        if now + timedelta(days=spec.identity.days) > end:
+        if now + timedelta(days=spec.identity.days) > last:
             short.setdefault(spec.identity.days, []).append(node_id)
     return [
         Problem(
             f"a certificate of {days} days would be cut short: the authority in {folder} ends on"
-            f" {end:%Y-%m-%d}",
+            f" {last:%Y-%m-%d}",
             "renew the authority, or ask for fewer days in identity.days",
             path="identity.days",
             severity="warning",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import browser
 import pytest
 from hypothesis import settings
 
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
 
 
 # A review must not fail by chance: the same tries each time, and others in `make test-full`.
-settings.register_profile("review", derandomize=True)
-if os.environ.get("HYPOTHESIS_PROFILE") != "full":
-    settings.load_profile("review")
+# Nor because the machine is busy: how long a try takes is never asserted.
+settings.register_profile("review", derandomize=True, deadline=None)
+settings.register_profile("full", deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "review"))
 
 
 def pytest_sessionstart() -> None:
@@ -27,7 +29,7 @@ def pytest_sessionstart() -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    needs = {"boot": nspawn.missing, "qemu": qemu.missing}
+    needs = {"boot": nspawn.missing, "qemu": qemu.missing, "browser": browser.missing}
     reasons = [missing() for kind, missing in needs.items() if item.get_closest_marker(kind)]
     if reason := next(filter(None, reasons), None):
         # A test that must not be left out fails; one that may says so (see the summary).
