@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cryptography import x509
@@ -116,13 +117,14 @@ def check_path(
     path: Sequence[x509.Certificate], root: x509.Certificate, now: datetime
 ) -> list[Problem]:
     """Return what forbids the issuers above ``path[0]`` to vouch for it at `now`."""
-    problems = []
+    problems: list[Problem] = []
     for below, issuer in enumerate([*path[1:], root]):
         problems += check_issuer(issuer, below, now)
     return problems
 
 
-def check_issuer(issuer: x509.Certificate, below: int, now: datetime) -> list[Problem]:
+@lru_cache(maxsize=64)  # a fleet's nodes have the same issuers
+def check_issuer(issuer: x509.Certificate, below: int, now: datetime) -> tuple[Problem, ...]:
     """Return why `issuer` may not stand above `below` intermediates and a client's leaf.
 
     RFC 5280, sections 4.2.1.3, 4.2.1.9 and 6.1.4. Key purposes nest in Go's verifier:
@@ -145,7 +147,7 @@ def check_issuer(issuer: x509.Certificate, below: int, now: datetime) -> list[Pr
         problems.append(Problem(f"{name} may not sign certificates: it lacks keyCertSign"))
     if not allows_clients(issuer):
         problems.append(Problem(f"{name} may not issue for clients: it lacks clientAuth"))
-    return problems
+    return tuple(problems)
 
 
 def check_dates(certificate: x509.Certificate, what: str, now: datetime) -> list[Problem]:

@@ -42,7 +42,7 @@ def check(fleet: Located, merged: Mapping[str, Node], *, complete: bool) -> Iter
     """
     places: dict[tuple[str, str], list[Place]] = {}
     for node_id, (spec, values) in merged.items():
-        for what, value, steps in _unique(values):
+        for what, value, steps in unique(values):
             located = source.at(spec, *steps)
             if located:
                 place = (node_id, located, path_text(steps))
@@ -66,7 +66,7 @@ def _shared(what: str, value: str, users: list[Place], nodes: tuple[str, ...]) -
     return Problem(message, hint, last.mark, path, nodes=nodes)
 
 
-def _unique(values: dict[str, Any]) -> Iterator[tuple[str, str, list[str | int]]]:
+def unique(values: dict[str, Any]) -> Iterator[tuple[str, str, list[str | int]]]:
     """Yield what no other node may have: what it is, its normal form, its path."""
     if values.get("mgmt_addr", "auto") != "auto":
         yield "mgmt_addr", _address(values["mgmt_addr"]), ["mgmt_addr"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Each stands in generator/commands/, and is imported when it is called.
 _COMMANDS = (
-    *("add", "bake", "ca", "engine-check", "explain", "init"),
+    *("add", "bake", "build", "ca", "diff", "engine-check", "explain", "init"),
     *("inspect", "pin", "report", "schema", "seed", "validate"),
 )
 FORMATS = ("iso", "user-data", "meta-data", "network-config", "dir")
@@ -32,9 +32,6 @@ RESERVED = frozenset(
     )
 )
 """Names that are, or will be, commands: a node with one of them needs ``gen-seed seed NODE``."""
-
-
-_EPOCH = "SOURCE_DATE_EPOCH"
 
 
 class _Commands(click.Group):
@@ -199,7 +196,7 @@ def seed(  # noqa: PLR0913, PLR0917 - an argument each option
     with issue.obtain(spec, wanted, issuer, now) as obtained:
         from generator import make, render
 
-        templates, epoch = render.environment(folder / "templates"), os.environ.get(_EPOCH)
+        templates, epoch = render.environment(folder / "templates"), os.environ.get(make.EPOCH)
         made = make.make(whole, obtained.identity, templates, form, epoch, carried)
         files.put(made.packed, output, obtained.commit)
     tell((*warnings, *obtained.notes))

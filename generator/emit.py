@@ -12,6 +12,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 # Starts like a word or a path, and no character in it means anything to YAML.
@@ -50,7 +51,7 @@ def dump(value: Any, indent: int = 0) -> str:
 def inline(value: Any) -> str:
     """Return a scalar, or an empty collection, in one line, as it may stand anywhere."""
     if isinstance(value, str):
-        return value if _is_plain(value) else _quoted(value)
+        return _word(value)
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     if isinstance(value, int):
@@ -62,24 +63,30 @@ def inline(value: Any) -> str:
     raise TypeError(f"{type(value).__name__} is not a YAML scalar")
 
 
+# The same words, and the same scripts, are in the seeds of a whole fleet.
+@lru_cache(maxsize=1024)
+def _word(text: str) -> str:
+    return text if _is_plain(text) else _quoted(text)
+
+
 def _beside(value: Any, indent: int) -> str:
+    if isinstance(value, str):
+        return f" {_text(value, indent + 2)}\n"
     if row := _row(value):
         return f" {row}\n"
     if isinstance(value, Mapping | list | tuple) and value:
         return "\n" + dump(value, indent + 2)
-    return f" {_scalar(value, indent + 2)}\n"
+    return f" {inline(value)}\n"
 
 
 def _below_dash(value: Any, indent: int) -> str:
+    if isinstance(value, str):
+        return f" {_text(value, indent + 2)}\n"
     if row := _row(value):
         return f" {row}\n"
     if isinstance(value, Mapping | list | tuple) and value:
         return " " + dump(value, indent + 2)[indent + 2 :]
-    return f" {_scalar(value, indent + 2)}\n"
-
-
-def _scalar(value: Any, indent: int) -> str:
-    return _text(value, indent) if isinstance(value, str) else inline(value)
+    return f" {inline(value)}\n"
 
 
 def _row(value: Any) -> str:
@@ -111,6 +118,7 @@ def _is_mail(text: str) -> bool:
     return bool(_MAIL.search(f"{text}:"))  # a key has its colon behind it
 
 
+@lru_cache(maxsize=64)
 def _text(text: str, indent: int) -> str:
     # A literal block cannot hold a first line that is indented or empty without an
     # indicator, and more than one line break at its end without another.

@@ -122,7 +122,8 @@ def _fresh(
         if place is None:
             yield Obtained(made, origin, notes, talk, commit)
             return
-        with store.staged(place, made, passphrase, replacing=wanted.renew) as put:
+        pair = made.certificate_pem, made.key or b""
+        with store.staged(place, node, *pair, passphrase, replacing=wanted.renew) as put:
 
             def commit_and_keep() -> None:
                 commit()

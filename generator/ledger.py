@@ -69,8 +69,10 @@ class Revocation:
 
 def row(identity: Identity, now: datetime, seed: str, environ: Mapping[str, str]) -> Row:
     """Return the row of an identity that was issued `now`, for the spec with digest `seed`."""
-    path, root = chain.build(identity.chain[0], identity.chain[1:], identity.roots)
-    issuer = path[1] if len(path) > 1 else root
+    # Whoever made it has checked that it leads to a root.
+    issuers = identity.chain[1:2] or identity.roots
+    if len(issuers) > 1:
+        issuers = tuple(c for c in issuers if chain.signed_by(identity.chain[0], c))
     return Row(
         serial=identity.serial,
         node=identity.node_id,
@@ -82,7 +84,7 @@ def row(identity: Identity, now: datetime, seed: str, environ: Mapping[str, str]
         issued_from=os.uname().nodename,
         seed=seed,
         gen_seed=__version__,
-        issuer=chain.key_id(issuer.public_key()) if issuer else "",
+        issuer=chain.key_id(issuers[0].public_key()) if issuers else "",
     )
 
 
@@ -233,6 +235,23 @@ def reading(folder: Path, column: str = "", value: str = "") -> list[Row]:
         with closing(ledger_file.connect(path, 60.0)) as connection:
             ledger_file.check(path, connection)
             return _select(connection, column, value)
+
+
+def revoked(folder: Path) -> dict[tuple[str, str], bool]:
+    """Return whether each certificate was revoked, by its node and serial number.
+
+    Changes nothing, as `reading`. Raises `Refused`.
+    """
+    path = folder / NAME
+    with explained(path):
+        if not os.path.lexists(path):
+            return {}
+        with closing(ledger_file.connect(path, 60.0)) as connection:
+            # The first format knows no revocation.
+            known = ledger_file.check(path, connection) > 1
+            column = "revoked_at != ''" if known else "0"
+            rows = connection.execute(f"SELECT node, serial, {column} FROM certificate")  # noqa: S608
+            return {(node, serial): bool(is_revoked) for node, serial, is_revoked in rows}
 
 
 def look_up(folder: Path, serial: str) -> dict[str, str] | None:

@@ -21,17 +21,18 @@ _TICK = 0.05  # seconds between two looks
 
 @contextmanager
 def held(path: Path, timeout: float, *, shared: bool = False) -> Iterator[bool]:
-    """Hold the lock at `path`, made where it is missing; wait up to `timeout` seconds for it.
+    """Hold the lock at `path`, a folder or a file, which is made where it is missing.
 
-    With `shared`, others who share it may hold it as well. Yields False where the file system
-    has no locks: then nobody is kept out. Children inherit it: it is free when they have ended
-    as well. Raises `Refused`.
+    Waits up to `timeout` seconds for it. With `shared`, others who share it may hold it as
+    well. Yields False where the file system has no locks: then nobody is kept out. Children
+    inherit it, and it is free when they have ended too. Raises `Refused`.
     """
+    flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise files.cannot("write", path, error) from error
-    with os.fdopen(descriptor):
+    try:
         how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         deadline = time.monotonic() + timeout
         while (taken := _take(descriptor, how)) is False:
@@ -42,6 +43,8 @@ def held(path: Path, timeout: float, *, shared: bool = False) -> Iterator[bool]:
                 )
             time.sleep(_TICK)
         yield bool(taken)
+    finally:
+        os.close(descriptor)
 
 
 def _take(descriptor: int, how: int) -> bool | None:

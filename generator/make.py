@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from generator.spec import Spec
 
 
+EPOCH = "SOURCE_DATE_EPOCH"
+"""The variable that dates a seed, where it is set."""
+
+
 @dataclass(frozen=True)
 class Made:
     """What was made of a node, in memory."""
@@ -31,13 +35,15 @@ def make(  # noqa: PLR0913, PLR0917 - what a seed is made from
     form: str,
     epoch: str | None,
     carried: Mapping[str, bytes] | None = None,
+    *,
+    alike: bool = False,
 ) -> Made:
     """Return a node's seed as `form`, rendered and verified; the spec has its attachments.
 
-    `epoch` is SOURCE_DATE_EPOCH; `carried` are files that an ISO or a folder takes along.
-    Raises `Refused`.
+    `epoch` is SOURCE_DATE_EPOCH; `carried` are files that an ISO or a folder takes along;
+    `alike` as in `verify.verify`. Raises `Refused`.
     """
     rendered = render.render(spec, identity, templates)
-    verify.verify(rendered, spec)
+    verify.verify(rendered, spec, alike=alike)
     when = pack.date(identity, epoch)
     return Made(rendered.instance_id, pack.pack(rendered, form, when, carried))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from generator import files
@@ -18,8 +18,10 @@ from generator.problem import refuse
 from generator.workspace import is_node_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
+
+    from generator.selection import Shard
 
 NAME = "manifest.jsonl"
 SCHEMA = 1
@@ -63,8 +65,10 @@ _FIELDS = {part.name: part.type for part in fields(Row)}
 class Manifest:
     """What the manifests of a folder say; rows are kept as text and read when asked for."""
 
-    def __init__(self, lines: dict[str, bytes]) -> None:
+    def __init__(self, lines: dict[str, bytes], *, tidy: bool = False) -> None:
         self._lines = lines
+        self.tidy = tidy
+        """Whether they stand as they are to: a row a node, in the order of the nodes."""
 
     def __contains__(self, node: str) -> bool:
         return node in self._lines
@@ -76,6 +80,10 @@ class Manifest:
         """Give the rows in the order of their nodes."""
         for _, line in sorted(self._lines.items()):
             yield _row(json.loads(line))
+
+    def first(self) -> Row | None:
+        """Return any row, None where there is none."""
+        return next((_row(json.loads(line)) for line in self._lines.values()), None)
 
     def nodes(self) -> list[str]:
         """Return the ids of the nodes, sorted."""
@@ -96,9 +104,9 @@ class Manifest:
         return Manifest({node: line for node, line in self._lines.items() if node not in nodes})
 
 
-def name(shard: tuple[int, int] | None = None) -> str:
-    """Return the file name of a shard's manifest, (3, 8) for 3/8; None: of the whole fleet's."""
-    return NAME if shard is None else f"manifest-{shard[0]}-of-{shard[1]}.jsonl"
+def name(shard: Shard | None = None) -> str:
+    """Return the file name of a shard's manifest, or of the whole fleet's."""
+    return NAME if shard is None else f"manifest-{shard.number}-of-{shard.count}.jsonl"
 
 
 def paths(folder: Path) -> list[Path]:
@@ -117,21 +125,24 @@ def read(folder: Path) -> Manifest:
 
     Changes nothing. Raises `Refused`.
     """
-    return _read(paths(folder))
+    return read_all(paths(folder))
 
 
-def read_one(path: Path) -> Manifest:
-    """Return what one manifest says; nothing where it is missing. Raises `Refused`."""
-    return _read([path] if os.path.lexists(path) else [])
-
-
-def _read(found: list[Path]) -> Manifest:
+def read_all(found: Iterable[Path]) -> Manifest:
+    """Return what some manifests say together, the last one first; nothing where one is missing."""
     lines: dict[str, bytes] = {}
+    tidy, last = True, ""
     for path in found:
+        if not os.path.lexists(path):
+            continue
         for number, text in enumerate(files.lines(path), 1):
-            if text.endswith(b"\n"):  # else a kill has cut it short
-                lines[_node(text, path, number)] = text[:-1]
-    return Manifest(lines)
+            if not text.endswith(b"\n"):  # a kill has cut it short
+                tidy = False
+                continue
+            node = _node(text, path, number)
+            tidy, last = tidy and last < node, node
+            lines[node] = text[:-1]
+    return Manifest(lines, tidy=tidy)
 
 
 def _node(line: bytes, path: Path, number: int) -> str:
@@ -168,7 +179,7 @@ def _is_row(values: Mapping[str, Any]) -> bool:
 
 def line(row: Row) -> bytes:
     """Return a row as it is written, without the line's end."""
-    values = {"schema": SCHEMA, **asdict(row)}
+    values = {"schema": SCHEMA, **vars(row)}
     return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
 
 

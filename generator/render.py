@@ -9,6 +9,7 @@ import math
 import os
 import shlex
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -105,6 +106,7 @@ def environment(overrides: Path | None = None) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        auto_reload=False,
         optimized=False,  # compiling takes longer with it, and each is rendered once
     )
     made.filters["yaml"] = emit.inline
@@ -270,8 +272,7 @@ def _fill(templates: jinja2.Environment, name: str, context: Mapping[str, Any]) 
     try:
         if name.endswith(".j2"):
             return templates.get_template(name).render(context)
-        assert templates.loader is not None  # noqa: S101 - environment() gives it one
-        return templates.loader.get_source(templates, name)[0]
+        return _source(templates, name)
     except jinja2.TemplateSyntaxError as error:
         raise refuse(
             f"template {error.filename or name}:{error.lineno}: {error.message}"
@@ -281,3 +282,10 @@ def _fill(templates: jinja2.Environment, name: str, context: Mapping[str, Any]) 
             f"template {name} cannot be rendered: {error}",
             "templates/ in the workspace overrides what gen-seed ships",
         ) from error
+
+
+@lru_cache(maxsize=64)
+def _source(templates: jinja2.Environment, name: str) -> str:
+    """Return a file that is taken as it is; read once, as templates are."""
+    assert templates.loader is not None  # noqa: S101 - environment() gives it one
+    return templates.loader.get_source(templates, name)[0]

@@ -13,17 +13,21 @@ from generator.problem import Mark, Problem, Refused
 from generator.spec import Spec, build
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from generator.workspace import Workspace
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of some nodes: the specs of the sound ones by id, and all problems."""
+    """What became of some nodes: the specs of the sound ones by id, and all problems.
+
+    `claims` are what no other node may have, with the node that has it.
+    """
 
     specs: Mapping[str, Spec]
     problems: tuple[Problem, ...]
+    claims: tuple[tuple[str, str, str], ...] = ()
 
 
 def resolve(
@@ -74,6 +78,18 @@ def examine_some(
     return _examine(workspace, dict.fromkeys(node_ids), reserved)
 
 
+def conflicts(workspace: Workspace, node_ids: Iterable[str]) -> list[Problem]:
+    """Return the errors among some nodes, which are known to claim the same."""
+    outcome = _examine(workspace, dict.fromkeys(node_ids), frozenset(), together=True)
+    return [problem for problem in outcome.problems if problem.severity == "error"]
+
+
+def members(workspace: Workspace, node_ids: Iterable[str], group: str) -> list[str]:
+    """Return those of some nodes that are in a group, and those of which it cannot be told."""
+    run = _Run(workspace, frozenset())
+    return [node_id for node_id in node_ids if run.is_member(node_id, group)]
+
+
 def _examine(
     workspace: Workspace,
     node_ids: Iterable[str],
@@ -86,7 +102,7 @@ def _examine(
         run.node(node_id)
     if together and run.sound:
         run.add(check_fleet.check(workspace.fleet, run.merged, complete=not run.failed))
-    return Outcome(run.specs, run.problems())
+    return Outcome(run.specs, run.problems(), tuple(run.claims()))
 
 
 class _Run:
@@ -107,6 +123,17 @@ class _Run:
         self.members: dict[str, list[str]] = {}
         self._bases: dict[tuple[str, ...], Located] = {}
         self._found: dict[Problem, dict[str, None]] = {}
+
+    def is_member(self, node_id: str, group: str) -> bool:
+        try:
+            return group in self._groups(self.workspace.node(node_id))
+        except Refused:
+            return True
+
+    def claims(self) -> Iterator[tuple[str, str, str]]:
+        for node_id, (_, values) in self.merged.items():
+            for what, value, _ in check_fleet.unique(values):
+                yield what, value, node_id
 
     def node(self, node_id: str) -> None:
         try:

@@ -31,6 +31,15 @@ def path(store: Path, node_id: str) -> Path:
     return store / f"{node_id}.pem"
 
 
+def serial(store: Path, node_id: str) -> str | None:
+    """Return the serial number of a stored certificate in hex; None where it cannot be read."""
+    file = path(store, node_id)
+    try:
+        return f"{pem.certificates(pem.read(file), str(file))[0].serial_number:x}"
+    except Refused:
+        return None
+
+
 def find(
     store: Path, node_id: str, now: datetime, authority: Path, ask: Ask | None
 ) -> tuple[Identity, list[Problem]] | None:
@@ -83,18 +92,24 @@ def locked(store: Path, timeout: float) -> Iterator[None]:
 
 
 @contextmanager
-def staged(
-    store: Path, made: Identity, passphrase: bytes | None, *, replacing: bool
+def staged(  # noqa: PLR0913 - what a stored identity is made from
+    store: Path,
+    node_id: str,
+    certificates: bytes,
+    key: bytes,
+    passphrase: bytes | None,
+    *,
+    replacing: bool = False,
 ) -> Iterator[Callable[[], None]]:
     """Write an identity beside its place and yield what puts it there; to be used locked.
 
-    That the disk takes it is known before it counts as issued. The key is encrypted where
-    there is a passphrase. Raises `Refused`.
+    `certificates` and `key` are PEM. That the disk takes it is known before it counts as
+    issued. The key is encrypted where there is a passphrase. Raises `Refused`.
     """
-    target = path(store, made.node_id)
-    beside = store / f".{made.node_id}.{secrets.token_hex(6)}.tmp"
-    key = pem.private_key(made.key or b"", "of this identity")
-    files.create(beside, made.certificate_pem + pem.key_pem(key, passphrase), 0o600)
+    target = path(store, node_id)
+    beside = store / f".{node_id}.{secrets.token_hex(6)}.tmp"
+    opened = pem.private_key(key, "of this identity")
+    files.create(beside, certificates + pem.key_pem(opened, passphrase), 0o600)
 
     def put() -> None:
         try:

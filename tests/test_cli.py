@@ -209,9 +209,9 @@ def test_wrong_usage_is_2(fleet: Fleet, arguments: list[str]) -> None:
 
 
 def test_a_node_with_a_commands_name_works_in_the_long_form(fleet: Fleet) -> None:
-    fleet.write(build="mgmt_addr: 10.0.0.109\n")
-    assert b"gen-seed seed build" in fleet("build", check=False).stderr
-    assert b"local-hostname: build" in fleet("seed", "build", "--as", "meta-data").stdout
+    fleet.write(help="mgmt_addr: 10.0.0.109\n")
+    assert b"gen-seed seed help" in fleet("help", check=False).stderr
+    assert b"local-hostname: help" in fleet("seed", "help", "--as", "meta-data").stdout
 
 
 def test_the_workspace_may_be_named_before_or_behind(fleet: Fleet) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from generator import manifest
 from generator.problem import Refused
+from generator.selection import Shard
 
 ROW = manifest.Row(
     node="n7",
@@ -60,8 +61,8 @@ def test_no_manifest_and_no_folder_are_nothing(tmp_path: Path) -> None:
 
 
 def test_the_shards_are_read_as_one(tmp_path: Path) -> None:
-    put(tmp_path / manifest.name((1, 2)), with_node("n9"), with_node("n10"))
-    put(tmp_path / manifest.name((2, 2)), with_node("n7"))
+    put(tmp_path / manifest.name(Shard(1, 2)), with_node("n9"), with_node("n10"))
+    put(tmp_path / manifest.name(Shard(2, 2)), with_node("n7"))
     put(tmp_path / "manifest-old.jsonl", with_node("n1"))  # nobody's
     assert [row.node for row in manifest.read(tmp_path)] == ["n10", "n7", "n9"]
 

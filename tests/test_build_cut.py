@@ -1,0 +1,156 @@
+"""A build that is cut short, by a kill or a full disk: nothing is half, and the next goes on."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from fleet import CHECKOUT, Fleet
+from racks import RACKS, check_manifest, check_whole, edit, racks, tree
+
+from generator import ledger, manifest
+
+FULL = os.environ.get("HYPOTHESIS_PROFILE") == "full"
+NODES, KILLS = (500, 20) if FULL else (150, 6)
+
+
+def start(fleet: Fleet, *arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "generator", "build", "--all", *arguments],
+        cwd=fleet.root,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def length(fleet: Fleet) -> float:
+    """Return how long a whole build takes, in seconds."""
+    started = time.monotonic()
+    fleet("build", "--all", "-d", "first")
+    shutil.rmtree(fleet.root / "first")
+    return time.monotonic() - started
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["all processes", "the parent only"])
+def test_a_build_that_is_killed_is_gone_on_with(tmp_path: Path, whole: bool) -> None:  # noqa: FBT001
+    fleet, chance = racks(tmp_path / "ws", NODES), random.Random(7)  # noqa: S311
+    out, span = fleet.root / "out", length(fleet)
+    cut = 0
+    for number in range(KILLS):
+        # Each build has something to do: half of the fleet, and what the last one left.
+        fleet.write(fleet=RACKS.replace("interval: 5s", f"interval: {10 + number}s"))
+        process = start(fleet, "--jobs", "2")
+        time.sleep(chance.uniform(0.1, 1) * span)
+        cut += process.poll() is None
+        if whole:
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+        process.communicate(timeout=60)
+        if out.exists():
+            check_whole(fleet, out)
+    fleet("build", "--all")
+    assert check_whole(fleet, out) == NODES
+    check_manifest(out, NODES)
+    assert {path.name for path in out.iterdir()} == {
+        *(f"n{n}.iso" for n in range(NODES)),
+        "manifest.jsonl",
+    }
+    assert cut >= KILLS // 2
+    assert b"0 made" in fleet("build", "--all").stderr
+
+
+def test_what_a_killed_build_has_finished_is_kept(tmp_path: Path) -> None:
+    fleet = racks(tmp_path / "ws", 400)
+    process = start(fleet, "--jobs", "1")
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:  # until a part is finished
+        if (fleet.root / "out/manifest.jsonl").exists() and list(fleet.root.glob("out/n*.iso")):
+            break
+        time.sleep(0.01)
+    process.kill()
+    process.communicate(timeout=60)
+    before = tree(fleet.root / "out")
+    kept = {row.node for row in manifest.read(fleet.root / "out") if f"{row.node}.iso" in before}
+    assert 0 < len(kept) < 400
+    fleet("build", "--all")
+    after = tree(fleet.root / "out")
+    # At most the part that was being put in its place is done again.
+    assert sum(after[f"{node}.iso"] != before[f"{node}.iso"] for node in kept) <= 100
+    assert check_whole(fleet, fleet.root / "out") == 400
+
+
+def test_ctrl_c(tmp_path: Path) -> None:
+    fleet = racks(tmp_path / "ws", 400)
+    process = start(fleet, "--jobs", "2")
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not list(fleet.root.glob("out/n*.iso")):
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    talk = process.communicate(timeout=60)[1]
+    assert process.returncode == 130, talk
+    assert b"Traceback" not in talk
+    assert not list(fleet.root.glob("out/.*"))
+    check_whole(fleet, fleet.root / "out")
+    fleet("build", "--all")
+    assert check_whole(fleet, fleet.root / "out") == 400
+
+
+@pytest.fixture
+def small() -> Iterator[Path]:
+    """Give a file system of 8 MB: 70 seeds or so."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to mount a small file system")
+    with tempfile.TemporaryDirectory() as name:
+        mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", name]
+        if subprocess.run(mount, check=False, capture_output=True).returncode:
+            pytest.skip("needs to mount a small file system, which is not allowed here")
+        try:
+            yield Path(name)
+        finally:
+            subprocess.run(["umount", "--lazy", name], check=True)
+
+
+@pytest.mark.parametrize("what", ["seeds", "ledger"])
+def test_a_disk_that_is_full(tmp_path: Path, small: Path, what: str) -> None:
+    fleet = racks(tmp_path / "ws", 30)
+    out = small / "out" if what == "seeds" else fleet.root / "out"
+    if what == "ledger":
+        shutil.move(fleet.pki, small / "pki")
+        fleet.pki.symlink_to(small / "pki")
+    options = ("build", "--all", "-d", str(out), "--jobs", "2")
+    fleet(*options)
+    before, rows = tree(out), len(ledger.reading(fleet.pki))
+    edit(fleet, "fleet.yaml", "v0.9.1", "v0.9.2")
+    if what == "seeds":  # more nodes than it has room for
+        fleet.write(**{f"m{n}": f"mgmt_addr: 10.1.0.{n}\n" for n in range(80)})
+    else:
+        filler = os.open(small / "filler", os.O_WRONLY | os.O_CREAT)
+        with suppress(OSError):
+            while True:
+                os.write(filler, b"\0" * 4096)
+        os.close(filler)
+    done = fleet(*options, check=False)
+    assert done.returncode == 1
+    talk = done.stderr.decode()
+    assert "Traceback" not in talk
+    assert ("no space left on device" if what == "seeds" else "the disk does not take") in talk
+    assert tree(out) == before
+    assert len(ledger.reading(fleet.pki)) == rows
+    (small / "filler").unlink(missing_ok=True)
+    for path in fleet.root.glob("nodes/m*.yaml"):
+        path.unlink()
+    fleet(*options)
+    assert check_whole(fleet, out) == 30
+    check_manifest(out, 30)
