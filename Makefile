@@ -35,11 +35,12 @@ test-lowest: $(LOWEST)/ready ## the suite but for machines, with the lowest vers
 	$(LOWEST)/bin/pytest -m "not boot" --deselect tests/test_packaging.py
 
 test-full: test test-lowest ## and everything that takes longer than a review should wait for
-	GEN_SEED_BOOT=$(BOOT) HYPOTHESIS_PROFILE=full $(BIN)/pytest tests/test_property.py
+	GEN_SEED_BOOT=$(BOOT) HYPOTHESIS_PROFILE=full $(BIN)/pytest tests/test_property.py tests/test_build_cut.py
 
 bench: $(VENV)/ready ## what a command and a fleet cost, beside what they are made of
 	$(BIN)/python bench/startup.py
 	$(BIN)/python bench/validate.py
+	$(BIN)/python bench/fleet.py 1000
 
 lint: $(VENV)/ready ## ruff and mypy
 	$(BIN)/ruff check .
