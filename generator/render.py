@@ -39,6 +39,7 @@ _FILES = (
     ("/etc/llmgw/agent.yaml", 0o644, "agent.yaml.j2"),
     ("/etc/llmgw/onboard.conf", 0o600, "onboard.conf.j2"),
     (ONBOARD, 0o755, "onboard"),
+    ("/usr/local/lib/llmgw/seed.py", 0o644, "seed.py"),
     (f"{_UNITS}/llmgw-agent.service", 0o644, "llmgw-agent.service"),
     (f"{_UNITS}/llmgw-onboard.service", 0o644, "llmgw-onboard.service"),
     (f"{_UNITS}/multi-user.target.d/llmgw-onboard.conf", 0o644, "llmgw-onboard.conf"),

@@ -153,9 +153,11 @@ class Proxy:
 
 @dataclass(frozen=True)
 class Onboard:
-    """How onboarding goes on the node; `wait` is a duration in Go's form."""
+    """How onboarding goes on the node, and what it leaves; `wait` is a duration in Go's form."""
 
     wait: str = "120s"
+    scrub: bool = True
+    disable_cloud_init: bool = False
 
 
 @dataclass(frozen=True)

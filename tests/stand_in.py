@@ -41,7 +41,7 @@ CONF = "etc/llmgw/onboard.conf"
 SUMS = "etc/llmgw/seed.sha256"
 
 SYSTEMCTL = """\
-echo "$*" >>"$LLMGW_ROOT/calls"
+[ "$1" = show ] || echo "$*" >>"$LLMGW_ROOT/calls"
 case "$*" in
   *MainPID*) echo MainPID=42 ;;
   *ActiveState*) echo ActiveState=active ;;
@@ -85,13 +85,13 @@ class Node:
         commands = str(host) if host.exists() else "/usr/sbin:/usr/bin:/sbin:/bin"
         return {"LLMGW_ROOT": str(self.root), "PATH": f"{self.root}/stand-ins:{commands}"}
 
-    def command(self, argument: str) -> list[str]:
-        return [*self.shell, str(self.root / "usr/local/lib/llmgw/onboard"), argument]
+    def command(self, *arguments: str) -> list[str]:
+        return [*self.shell, str(self.root / "usr/local/lib/llmgw/onboard"), *arguments]
 
-    def ask(self, argument: str) -> subprocess.CompletedProcess[str]:
+    def ask(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run one of onboard's commands to its end."""
         return subprocess.run(
-            self.command(argument), env=self.environ, text=True, check=False,
+            self.command(*arguments), env=self.environ, text=True, check=False, input=stdin,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60,
         )  # fmt: skip
 
@@ -174,15 +174,24 @@ class Node:
         (self.root / CONF).write_text("\n".join([*kept, *changed, ""]))
 
 
+def release_of(binary: bytes, version: str) -> spec.Release:
+    digest = hashlib.sha256(binary).hexdigest()
+    url = "https://h.example/{version}/{arch}"
+    return spec.Release(version, (url,), {"amd64": digest, "arm64": digest})
+
+
+FIRST = spec.Spec("n7", "https://h.example", "10.0.0.7", release_of(BINARY, "v1"))
+
+
 @functools.cache
 def _seed() -> dict[str, str]:
-    release = spec.Release(
-        "v1", ("https://h.example/{version}/{arch}",), {"amd64": SHA256, "arm64": SHA256}
-    )
-    asked = spec.Spec("n7", "https://h.example", "10.0.0.7", release)
-    files = {
-        f.path: f.content for f in render(asked, identity.placeholder("n7"), environment()).files
-    }
+    return files_of(FIRST)
+
+
+def files_of(asked: spec.Spec) -> dict[str, str]:
+    """Return the files of a seed whose certificate is good today, without their list."""
+    rendered = render(asked, identity.placeholder(asked.node_id), environment())
+    files = {f.path: f.content for f in rendered.files}
     files.pop("/etc/llmgw/seed.sha256")
     conf = files[f"/{CONF}"]
     files[f"/{CONF}"] = conf.replace("not_after=9", "not_after=99")  # in the year 2269
@@ -190,6 +199,20 @@ def _seed() -> dict[str, str]:
     files["/usr/local/lib/llmgw/onboard"] = script.replace("\nstay_up=10 ", "\nstay_up=2 ")
     assert files["/usr/local/lib/llmgw/onboard"] != script
     return files
+
+
+def user_data(files: Mapping[str, str]) -> str:
+    """Return a user-data that writes these files, by their path, and their list of digests."""
+    sums = "".join(
+        f"{hashlib.sha256(content.encode()).hexdigest()}  {path[1:]}\n"
+        for path, content in files.items()
+    )
+    modes = {path: "0600" for path in files if path.endswith(("key.pem", ".conf", ".env"))}
+    entries = [
+        {"path": path, "permissions": modes.get(path, "0644"), "content": content}
+        for path, content in {**files, f"/{SUMS}": sums}.items()
+    ]
+    return "#cloud-config\n" + json.dumps({"write_files": entries}, indent=1)
 
 
 def node_in(root: Path, shell: list[str]) -> Node:

@@ -23,7 +23,13 @@ from generator.workspace import open_workspace
 
 GOOD = Path(__file__).parent / "good"
 CASES = [(case.name, node) for case in GOOD.iterdir() for node in open_workspace(case).node_ids]
-SHARED = ("onboard", "llmgw-agent.service", "llmgw-onboard.service", "llmgw-onboard.conf")
+SHARED = (
+    "onboard",
+    "seed.py",
+    "llmgw-agent.service",
+    "llmgw-onboard.service",
+    "llmgw-onboard.conf",
+)
 
 
 def made_of(workspace: Path, node: str) -> dict[str, str]:

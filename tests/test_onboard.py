@@ -113,6 +113,10 @@ def test_an_agent_that_does_not_stay_up_is_a_failure(node: Node) -> None:
     assert not (node.root / "run/llmgw-onboard/verdict").exists()
 
 
+USAGE = (
+    "usage: onboard run | finish | wait | status | apply FILE|- [--without-cloud-init] | csr"
+    " | keep NODE\n"
+)
 FAMILIES = {
     "rhel": ("etc/pki/ca-trust/source/anchors", "update-ca-trust", "update-ca-trust extract"),
     "arch": ("etc/ca-certificates/trust-source/anchors", "update-ca-trust", "update-ca-trust"),
@@ -173,7 +177,7 @@ def test_wrong_usage(node: Node) -> None:
     done = subprocess.run(
         [*node.shell, str(SCRIPT), "nonsense"], capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stderr) == (2, "usage: onboard run | wait | status\n")
+    assert (done.returncode, done.stderr) == (2, USAGE)
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
@@ -184,7 +188,11 @@ def test_shellcheck() -> None:
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
 def test_shellcheck_of_the_bootcmd() -> None:
-    text = environment().get_template("bootcmd.j2").render(instance_id="n7-1", closed=["/a", "/b"])
+    text = (
+        environment()
+        .get_template("bootcmd.j2")
+        .render(node_id="n7", instance_id="n7-1", closed=["/a", "/b"])
+    )
     command = ["shellcheck", "-s", "sh", "-"]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     assert done.stdout + done.stderr == ""

@@ -198,7 +198,7 @@ def reality(node: Node, **changes: object) -> list[str]:
     (node.root / "sys/class/net/lo").mkdir(parents=True, exist_ok=True)
     node.write({"etc/llmgw/agent.yaml": json.dumps(agent)})
     (node.root / "var/lib/llmgw-onboard/applied").unlink(missing_ok=True)
-    node.onboard("started: agent: active")
+    node.onboard()
     return list(node.status()["reality"])
 
 

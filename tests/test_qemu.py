@@ -51,6 +51,13 @@ done >pci
 if timeout 3 bash -c ': </dev/tcp/10.0.2.2/PORT'; then echo open; else echo closed; fi >outside
 sync
 """
+# And what is left of it once onboard is done, before cloud-init has ended.
+LEFT = """
+until [ -e /run/llmgw-onboard/verdict ]; do sleep 0.2; done
+drive=$(cat /root/seen/device)
+if dd if=$drive of=/dev/null count=1; then echo there; else echo gone; fi >/root/seen/left
+sync
+"""
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,8 @@ def booted(
         write_fleet(fleet, plane.forwarded_url, f"{release.forwarded_url}/llmgw", BINARY)
         look = LOOK.replace("PORT", str(plane.server_port))
         # One host key: to make an RSA one takes long without acceleration.
-        config = {"runcmd": [["sh", "-c", look]], "ssh_genkeytypes": ["ed25519"]}
+        left = ["systemd-run", "--no-block", "sh", "-c", LEFT]
+        config = {"runcmd": [["sh", "-c", look], left], "ssh_genkeytypes": ["ed25519"]}
         fleet.write(n7=json.dumps({"cloud_config": config}))
         iso = fleet.root / "n7.iso"
         iso.write_bytes(fleet("n7").stdout)
@@ -134,6 +142,10 @@ def test_i1_i2_x2_the_kernel_reads_names_modes_and_bytes(booted: Booted) -> None
     copies = booted.root / "root/seen/copy"
     assert {path.name: path.read_bytes() for path in copies.iterdir()} == booted.seed
     assert booted.seen("joliet").split() == names
+
+
+def test_x2_a_cd_is_ejected_and_a_disk_stays(booted: Booted) -> None:
+    assert booted.seen("left") == {"virtio-blk": "there\n", "virtio-scsi-cd": "gone\n"}[booted.bus]
 
 
 def test_i7_a_sata_cd_has_no_driver_in_a_cloud_kernel(booted: Booted) -> None:

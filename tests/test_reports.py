@@ -11,6 +11,8 @@ WANTED = {
     *("y1", "y2", "y3", "y4", "y5", "y8", "v1", "v2", "v3", "r1", "r2", "r4", "r6"),
     *("n1", "n3", "n4", "n6", "q1", "q4", "q5"),
     # With the first boot: writing files, the fetch, systemd, trust, the clock.
+    # With the years after: another seed, a clone, and what the first one must not leave.
+    *("x1", "x2", "x3", "p1", "p2", "p3", "p4", "l1", "l2"),
     *("w1", "w3", "d1", "d2", "d4", "d6", "u3", "u4", "c1", "c2", "c3", "c4", "k1", "k2"),
 }
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import os
 import re
 import ssl
+import subprocess
 import sys
 import time
 import urllib.parse
@@ -42,7 +44,18 @@ def main() -> None:
         ]
     except (OSError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
         sys.exit(f"{arguments.config}: {error!r}")
+    launch(Path(config["supervisor"]["work_dir"]) / "engine.pid")
     run(plane, config, *pace)
+
+
+def launch(record: Path) -> None:
+    """Start what stands for an engine, or adopt the one that an earlier agent has started."""
+    record.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.kill(int(record.read_text("utf-8")), 0)
+    except (OSError, ValueError):
+        engine = subprocess.Popen(["sleep", "infinity"], start_new_session=True)
+        record.write_text(str(engine.pid), "utf-8")
 
 
 def run(plane: Plane, config: dict[str, Any], base: float, most: float, heartbeat: float) -> None:
