@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 LOWEST := .venv-lowest
 # auto: the boot tests run where they can; required: a missing piece of theirs is a failure.
 BOOT ?= auto
+# As many processes run tests; those that boot machines mostly wait.
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+PYTEST := pytest -n $(JOBS) --dist loadgroup
 DEMO := out/demo
 
 # What the tests call beside Python: readers of ISOs and certificates, shells, and the
@@ -29,13 +32,14 @@ demo: $(VENV)/ready ## from a fresh checkout to a seed, in out/demo
 	@echo "To read what is in it: $(BIN)/gen-seed -C $(DEMO) n7 --as user-data --identity placeholder"
 
 test: $(VENV)/ready packages lint ## everything: linters, unit tests, machines that boot
-	GEN_SEED_BOOT=$(BOOT) $(BIN)/pytest
+	GEN_SEED_BOOT=$(BOOT) $(BIN)/$(PYTEST)
 
 test-lowest: $(LOWEST)/ready ## the suite but for machines, with the lowest versions that are allowed
-	$(LOWEST)/bin/pytest -m "not boot" --deselect tests/test_packaging.py
+	$(LOWEST)/bin/$(PYTEST) -m "not boot" --deselect tests/test_packaging.py
 
 test-full: test test-lowest ## and everything that takes longer than a review should wait for
-	GEN_SEED_BOOT=$(BOOT) HYPOTHESIS_PROFILE=full $(BIN)/pytest tests/test_property.py tests/test_build_cut.py
+	GEN_SEED_BOOT=$(BOOT) HYPOTHESIS_PROFILE=full $(BIN)/$(PYTEST) tests/test_property.py \
+		tests/test_build_cut.py tests/test_change_boot.py
 
 bench: $(VENV)/ready ## what a command and a fleet cost, beside what they are made of
 	$(BIN)/python bench/startup.py

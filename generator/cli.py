@@ -201,6 +201,8 @@ def seed(  # noqa: PLR0913, PLR0917 - an argument each option
         files.put(made.packed, output, obtained.commit)
     tell((*warnings, *obtained.notes))
     if not stand_in:
+        if form == "user-data":
+            tell([_pasted()])
         end = f"{obtained.identity.not_after:%Y-%m-%d}"
         say(f"{node}: certificate {obtained.identity.serial}, {obtained.origin}")
         for line in obtained.talk:
@@ -208,6 +210,18 @@ def seed(  # noqa: PLR0913, PLR0917 - an argument each option
         say(f"{node}: it ends on {end}; before then the node needs a new seed")
         say(f"{node}: a few seconds after its first boot 'llmgw ctl nodes' should list it;")
         say("    if it does not, the control plane's log says why")
+
+
+def _pasted() -> Problem:
+    from generator.problem import Problem
+
+    return Problem(
+        "this user-data holds the node's private key: who can read it where it is pasted"
+        " (Terraform's state, a hypervisor's API) has it",
+        "keep its life short (identity.days), and let the node make a key of its own once it has"
+        " joined: docs/node.md has it under onboard csr",
+        severity="warning",
+    )
 
 
 def tell(problems: Iterable[Problem]) -> None:

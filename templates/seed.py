@@ -43,7 +43,8 @@ COPIES = ("user-data.txt", "user-data.txt.i", "cloud-config.txt", "scripts", CAC
 VOLATILE = ("instance-data-sensitive.json", "combined-cloud-config.json")
 # Where an installer leaves what it was given (canonical/subiquity).
 INSTALLERS = ("etc/cloud/cloud.cfg.d", "var/log/installer")
-CDROMEJECT, CDROM_LOCKDOOR = 0x5309, 0x5329  # <linux/cdrom.h>
+# <linux/cdrom.h>
+CDROMEJECT, CDROM_CLEAR_OPTIONS, CDROM_LOCKDOOR, CDO_AUTO_CLOSE = 0x5309, 0x5321, 0x5329, 1
 CERTIFICATES = re.compile(rb"\s*-----BEGIN CERTIFICATE-----")
 GZIP = b"\x1f\x8b"
 LARGEST = 64 << 20  # bytes
@@ -201,6 +202,8 @@ def eject(device: Path) -> None:
     except OSError:
         return
     try:
+        # Else the next who opens the device would close it again.
+        fcntl.ioctl(drive, CDROM_CLEAR_OPTIONS, CDO_AUTO_CLOSE)
         fcntl.ioctl(drive, CDROM_LOCKDOOR, 0)
         fcntl.ioctl(drive, CDROMEJECT)
     except OSError as error:

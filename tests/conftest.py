@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import browser
 import pytest
@@ -36,6 +36,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if os.environ.get("GEN_SEED_BOOT") == "required":
             pytest.fail(reason, pytrace=False)
         pytest.skip(reason)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):  # one of several processes (pytest-xdist)
+        session.config.workeroutput["booted"] = dict(machine.booted)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    machine.booted.update(getattr(node, "workeroutput", {}).get("booted", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pty
 import shutil
@@ -317,3 +318,25 @@ def test_q5_a_dry_render_is_the_same_on_every_host(fleet: Fleet, tmp_path: Path)
         data = fleet(*render).stdout
         assert data
         assert elsewhere(*render, environ=here).stdout == data
+
+
+def test_x3_user_data_to_be_pasted_comes_with_a_warning(fleet: Fleet) -> None:
+    told = b"warning: this user-data holds the node's private key"
+    assert told in fleet("n7", "--as", "user-data").stderr
+    assert told not in fleet("n7", "--as", "user-data", "--identity", "placeholder").stderr
+    assert told not in fleet("n7").stderr
+
+
+def test_p4_a_digest_names_an_iso(fleet: Fleet) -> None:
+    """What docs/node.md advises where files are known by name: same seed, same name."""
+    first, again = (hashlib.sha256(fleet("n7", "--reuse").stdout).digest() for _ in range(2))
+    renewed = hashlib.sha256(fleet("n7", "--renew").stdout).digest()
+    assert first == again != renewed
+
+
+def test_l2_nothing_goes_by_the_machine_id(fleet: Fleet) -> None:
+    """Two machines from one image have one; the node id is what a node is known by."""
+    fleet("n7", "--as", "dir", "-o", "made")
+    made = b"".join(path.read_bytes() for path in (fleet.root / "made").iterdir())
+    assert b"node_id: n7" in made
+    assert b"machine-id" not in made

@@ -44,7 +44,8 @@ def main() -> None:
         ]
     except (OSError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
         sys.exit(f"{arguments.config}: {error!r}")
-    launch(Path(config["supervisor"]["work_dir"]) / "engine.pid")
+    if "supervisor" in config:
+        launch(Path(config["supervisor"]["work_dir"]) / "engine.pid")
     run(plane, config, *pace)
 
 
