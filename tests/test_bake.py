@@ -48,6 +48,7 @@ FILES = {
     "/etc/systemd/system/multi-user.target.d/llmgw-onboard.conf": 0o644,
     "/usr/local/bin/llmgw": 0o755,
     "/usr/local/lib/llmgw/onboard": 0o755,
+    "/usr/local/lib/llmgw/seed.py": 0o644,
     "/usr/local/share/ca-certificates/llmgw-ca.crt": 0o644,
 }
 KEY = "etc/llmgw/agent-key.pem"
