@@ -12,7 +12,7 @@ from generator import engine_check, external
 from generator.problem import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from generator.engine_check import Engine, Verdict
     from generator.external import Outcome
@@ -47,23 +47,27 @@ exec chroot --userspec=65534:65534 --groups= "$0" "$@"
 """
 
 
-def examine(root: Path, given: Engines, timeout: float) -> list[Verdict]:
+def examine(root: Path, given: Engines, timeout: float, name: str | None = None) -> list[Verdict]:
     """Return the verdicts for the engines in another system's tree; `timeout` in seconds each.
 
     Those that the spec gives a path must be there; of the others those that are on PATH are
-    asked, but for SGLang, which only a named interpreter has. Raises `Refused` without root.
+    asked, but for SGLang, which only a named interpreter has. With `name` that engine alone is
+    asked. Raises `Refused` without root.
     """
-    return list(_examine(root, given, timeout))
+    return [
+        ask(engine, path, given, timeout, root)
+        for engine in engine_check.engines().values()
+        if name in (None, engine.name)
+        and (path := program(engine, given) or _on_path(engine, root))
+    ]
 
 
-def _examine(root: Path, given: Engines, timeout: float) -> Iterator[Verdict]:
-    for engine in engine_check.engines().values():
-        path = program(engine, given)
-        if not path and engine.name != "sglang":
-            places = [f"{folder}/{engine.program}" for folder in _PATH.split(":")]
-            path = next((p for p in places if os.path.lexists(f"{root}{p}")), "")
-        if path:
-            yield ask(engine, path, given, timeout, root)
+def _on_path(engine: Engine, root: Path) -> str:
+    """Return where an engine is on a system's PATH; empty where it is not."""
+    if engine.name == "sglang":
+        return ""
+    places = (f"{folder}/{engine.program}" for folder in _PATH.split(":"))
+    return next((place for place in places if os.path.lexists(f"{root}{place}")), "")
 
 
 def program(engine: Engine, given: Engines) -> str:

@@ -14,6 +14,7 @@ import pytest
 from fleet import gen_seed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from images import disk_of, needs_disks
 
 from generator import engine_ask
 from generator.engine_check import Verdict, engines, judge, known, wanted
@@ -300,6 +301,21 @@ def test_what_the_spec_names_must_be_in_the_tree(tree: Path) -> None:
     assert "No such file" in verdict.problems[0].message
 
 
+@needs_disks
+def test_an_image_is_asked_and_left_as_it_is(tree: Path) -> None:
+    (tree / "etc").mkdir()
+    (tree / "etc/os-release").write_text("ID=debian\n")
+    program(tree / "usr/bin", "[ $(id -u) = 65534 ] && cat /opt/llama.cpp/help.txt")
+    disk = disk_of(tree, tree.parent / "disk.raw")
+    before = disk.read_bytes()
+    done = gen_seed("engine-check", str(disk), cwd=tree.parent)
+    assert done.stdout == b"llamacpp: /usr/bin/llama-server --help: 7 of 7 flags known\n"
+    assert disk.read_bytes() == before
+    assert sorted(path.name for path in tree.parent.iterdir()) == [disk.name, "tree"]
+    none = gen_seed("engine-check", "--engine", "vllm", str(disk), cwd=tree.parent, check=False)
+    assert f"there is no vLLM in {disk}" in none.stderr.decode()
+
+
 def test_a_hang_in_a_tree_takes_its_children_along(tree: Path) -> None:
     marker = f"engine-check-{os.getpid()}"
     program(tree / "usr/bin", f"sh -c 'while :; do :; done' {marker} & wait")
@@ -383,7 +399,7 @@ def test_the_command_runs_a_program_with_the_nodes_flags(tmp_path: Path) -> None
     ("name", "data", "status", "said"),
     [
         ("help.txt", b"x\n", 2, b"which engine is it? --engine"),
-        ("llama-server.img", b"\0" * 512, 1, b"neither a program nor a text"),
+        ("llama-server.img", b"\0" * 512, 1, b"is no program, no disk image and no text"),
         ("vllm", b"\x7fELF\0", 1, b"cannot be run: permission denied"),
         ("empty/x", b"", 1, b"there is no engine in empty"),
     ],

@@ -24,7 +24,7 @@ _TEXT = 16 << 20  # bytes
 
 
 @click.command()
-@click.argument("path", metavar="PROGRAM|TEXT|DIR|-")
+@click.argument("path", metavar="PROGRAM|TEXT|DIR|IMAGE|-")
 @click.option("--engine", "name", type=click.Choice(_ENGINES), help="Which engine it is.")
 @click.option("--node", metavar="NODE", help="By this node's spec [default: by fleet.yaml's].")
 @click.option(
@@ -53,27 +53,15 @@ def command(  # noqa: PLR0913, PLR0917 - an argument each option
 
     PROGRAM is llama-server, vllm, or the Python that has SGLang, and is run for its help text.
     TEXT is such a text, captured elsewhere; - reads it from stdin. DIR is another system's root
-    filesystem: the engines that the spec names, or that are on its PATH, are run in it, as
-    nobody and without a network; that takes root.
+    filesystem, IMAGE its disk: the engines that the spec names, or that are on its PATH, are run
+    in it, as nobody and without a network; that takes root.
 
     Exit status 1 means that an engine does not know a flag, or gave no help text.
     """
-    from generator import engine_ask, engine_check, files
+    from generator import files
 
     given = _given(folder, node)
-    if path != "-" and Path(path).is_dir():
-        verdicts = engine_ask.examine(Path(path), given, timeout)
-        if name:
-            verdicts = [verdict for verdict in verdicts if verdict.engine == name]
-        if not verdicts:
-            what = engine_check.engines()[name].title if name else "engine"
-            raise refuse(
-                f"there is no {what} in {path}",
-                "engines.llamacpp.bin, engines.vllm.bin and engines.sglang.python in fleet.yaml"
-                " say where they are; --node takes a node's",
-            )
-    else:
-        verdicts = [_one(path, name, given, timeout)]
+    verdicts = _verdicts(path, name, given, timeout)
     if form == "json":
         text = json.dumps({"schema": 1, "engines": _rows(verdicts)}, indent=2, ensure_ascii=False)
     else:
@@ -99,46 +87,70 @@ def _given(folder: Path, node: str | None) -> Engines:
     return spec.engines(source.plain(found) if found else {})
 
 
-def _one(path: str, name: str | None, given: Engines, timeout: float) -> Verdict:
-    """Return the verdict for a program, or for a captured help text."""
-    from generator import engine_ask, engine_check, files
+def _verdicts(path: str, name: str | None, given: Engines, timeout: float) -> list[Verdict]:
+    """Return what the engines say in whatever `path` is."""
+    from generator import engine_ask, files, image
 
-    engine = engine_check.engines()[name] if name else _guessed(path)
-    if path != "-" and _start(Path(path)).startswith(_PROGRAMS):
-        return engine_ask.ask(engine, str(Path(path).absolute()), given, timeout)
     if path == "-":
-        data, asked = sys.stdin.buffer.read(_TEXT), "standard input"
-    else:
-        data, asked = files.read(Path(path), limit=_TEXT), path
-    text = data.decode("utf-8-sig", "replace")
-    wanted = engine_ask.flags(engine, given)
-    return engine_check.judge(engine, wanted, text.replace("\r\n", "\n"), asked, whole=False)
+        return [_text(sys.stdin.buffer.read(_TEXT), "standard input", name, given)]
+    place = Path(path)
+    if place.is_dir():
+        return _system(place, path, name, given, timeout)
+    if place.is_file() and _start(place).startswith(_PROGRAMS):
+        engine = _engine(path, name)
+        return [engine_ask.ask(engine, str(place.absolute()), given, timeout)]
+    if place.is_file() and image.kind(place):
+        with image.read_only(place) as root:
+            return _system(root, path, name, given, timeout)
+    return [_text(files.read(place, limit=_TEXT), path, name, given)]
 
 
 def _start(path: Path) -> bytes:
-    """Return the first bytes of a file, which may be an image of many gigabytes."""
     from generator import files
 
-    if not path.is_file():
-        return b""
     try:
         with path.open("rb") as file:
-            data = file.read(512)
+            return file.read(8)
     except OSError as error:
         raise files.cannot("read", path, error) from error
-    if b"\0" in data and not data.startswith(_PROGRAMS):
-        hint = "an image: mount it, and name the folder: gen-seed engine-check DIR"
-        raise refuse(f"{path} is neither a program nor a text", hint)
-    return data
 
 
-def _guessed(path: str) -> Engine:
-    """Return the engine that a file's name tells, as llama-server-help.txt does."""
+def _system(
+    root: Path, path: str, name: str | None, given: Engines, timeout: float
+) -> list[Verdict]:
+    """Return what the engines of another system say; `path` is what it is called."""
+    from generator import engine_ask, engine_check
+
+    found = engine_ask.examine(root, given, timeout, name)
+    if not found:
+        what = engine_check.engines()[name].title if name else "engine"
+        raise refuse(
+            f"there is no {what} in {path}",
+            "engines.llamacpp.bin, engines.vllm.bin and engines.sglang.python in fleet.yaml"
+            " say where they are; --node takes a node's",
+        )
+    return found
+
+
+def _text(data: bytes, asked: str, name: str | None, given: Engines) -> Verdict:
+    """Return what a captured help text says."""
+    from generator import engine_ask, engine_check
+
+    engine = _engine(asked, name)
+    text = data.decode("utf-8-sig", "replace").replace("\r\n", "\n")
+    if "\0" in text:
+        raise refuse(f"{asked} is no program, no disk image and no text")
+    wanted = engine_ask.flags(engine, given)
+    return engine_check.judge(engine, wanted, text, asked, whole=False)
+
+
+def _engine(path: str, name: str | None) -> Engine:
+    """Return the engine that is named, or that a file's name tells (llama-server-help.txt)."""
     from generator import engine_check
 
     for engine in engine_check.engines().values():
         names = (engine.name, engine.program.rstrip("3"))
-        if path != "-" and Path(path).name.startswith(names):
+        if name == engine.name or (not name and Path(path).name.startswith(names)):
             return engine
     raise click.UsageError(f"which engine is it? --engine {'|'.join(_ENGINES)}")
 
