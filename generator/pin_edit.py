@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import copy
 import json
 import re
 from typing import TYPE_CHECKING, Any, cast
@@ -16,26 +17,29 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     Path = tuple[str | int, ...]
+    Edit = tuple[int, int, str]
 
 _BREAK = re.compile(r"\r\n|\r|\n")
 _FLOW = re.compile(r"[\[\]{},]")
 
 
-def edit(data: bytes, file: str, changes: dict[Path, str]) -> bytes:
-    """Return fleet.yaml with other values under ``release``, by their paths there.
+def edit(data: bytes, file: str, document: Mapping[str, Any], changes: Mapping[Path, str]) -> bytes:
+    """Return fleet.yaml, which says `document`, with other values under ``release``.
 
-    What is there keeps its place and its quotes; what is not is added at the top of ``release``,
-    and ``release`` itself at the end. Raises `Refused` where the result would not be the old
-    document with these changes and no other, as when an anchor shares the values.
+    `changes` are by their paths there. What is there keeps its place and its quotes; what is not
+    is added at the top of ``release``, and ``release`` itself at the end. Raises `Refused` where
+    the result would not be the old document with these changes and no other, as when an anchor
+    shares the values.
     """
-    wanted = source.plain(source.parse(data, file))
-    release = wanted.setdefault("release", {})
+    release = copy.deepcopy(document.get("release", {}))
     for path, value in changes.items():
         _set(release, path, value)
+    wanted = {**document, "release": release}
     bom = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
     text = data[len(bom) :].decode("utf-8")
-    for path, value in reversed(changes.items()):  # what is added comes before what was
-        text = _Text(text).edited(path, value, release)
+    left = [*changes.items()][::-1]  # what is added comes before what was
+    while left:
+        text, left = _round(text, left, release)
     new = bom + text.encode()
     try:
         found = source.parse(new, file)
@@ -49,6 +53,24 @@ def edit(data: bytes, file: str, changes: dict[Path, str]) -> bytes:
     if wrong := schema.problems(found, "fleet"):
         raise Refused(wrong)
     return new
+
+
+def _round(
+    text: str, changes: list[tuple[Path, str]], release: Mapping[str, Any]
+) -> tuple[str, list[tuple[Path, str]]]:
+    """Return the text with changes in different places, and those that are left."""
+    page = _Text(text)
+    edits: dict[int, Edit] = {}
+    left = []
+    for path, value in changes:
+        start, end, new = page.edit(path, value, release)
+        if start in edits:
+            left.append((path, value))
+        elif start >= 0:
+            edits[start] = start, end, new
+    for start, end, new in sorted(edits.values(), reverse=True):
+        text = f"{text[:start]}{new}{text[end:]}"
+    return text, left
 
 
 def _set(values: Any, path: Path, value: str) -> None:
@@ -67,8 +89,11 @@ class _Text:
         self._newline = found[0] if (found := _BREAK.search(text)) else "\n"
         self._root: Any = yaml.compose(text, Loader=source.loader(text))
 
-    def edited(self, path: Path, value: str, release: Mapping[str, Any]) -> str:
-        """Return the text with one value changed; `release` is what stands there in the end."""
+    def edit(self, path: Path, value: str, release: Mapping[str, Any]) -> Edit:
+        """Return from where to where, less than 0 for nowhere, what goes there for one change.
+
+        `release` is what stands there in the end.
+        """
         node, whole = self._root, cast("Any", {"release": release})
         for step in ("release", *path):
             child = _child(node, step)
@@ -76,13 +101,13 @@ class _Text:
                 return self._added(node, str(step), whole[step])
             node, whole = child, whole[step]
         if node.value == value:
-            return self._text
+            return -1, -1, ""
         return self._put(node.start_mark, node.end_mark, self._scalar(node, value))
 
-    def _put(self, start: Any, end: Any, new: str) -> str:
+    def _put(self, start: Any, end: Any, new: str) -> Edit:
         # PyYAML's two parsers agree on lines and columns.
         first, last = (self._starts[mark.line] + mark.column for mark in (start, end))
-        return f"{self._text[:first]}{new}{self._text[last:]}"
+        return first, last, new
 
     def _scalar(self, node: Any, value: str) -> str:
         quoted = getattr(node, "style", None)
@@ -101,13 +126,13 @@ class _Text:
         around = [self._root, release, _child(release, "urls")]
         return any(part is not None and part is not node and part.flow_style for part in around)
 
-    def _added(self, node: Any, key: str, value: Any) -> str:
-        """Return the text with a key more, at the top of a map; of the root, at its end."""
+    def _added(self, node: Any, key: str, value: Any) -> Edit:
+        """Return the edit that adds a key, at the top of a map; of the root, at its end."""
         if node is None or (node is self._root and not node.flow_style):
             lines = emit.dump({key: value}, node.start_mark.column if node else 0)
             if self._text and not _BREAK.search(self._text[-1]):
                 lines = f"\n{lines}"
-            return self._text + lines.replace("\n", self._newline)
+            return len(self._text), len(self._text), lines.replace("\n", self._newline)
         if not isinstance(node, yaml.MappingNode) or not node.value:
             return self._put(node.start_mark, node.end_mark, f"{{{key}: {json.dumps(value)}}}")
         first = node.value[0][0]

@@ -22,7 +22,8 @@ NEW: dict[tuple[str | int, ...], str] = {
 
 
 def edited(text: str, changes: dict[tuple[str | int, ...], str] = NEW) -> str:
-    return pin_edit.edit(text.encode(), "fleet.yaml", changes).decode()
+    document = source.plain(source.parse(text.encode(), "fleet.yaml"))
+    return pin_edit.edit(text.encode(), "fleet.yaml", document, changes).decode()
 
 
 def lines(old: str, new: str) -> list[str]:

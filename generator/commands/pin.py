@@ -70,9 +70,11 @@ def command(  # noqa: PLR0913, PLR0917 - an argument each option
     With --check nothing is written: every binary is fetched and held against its digest, and
     exit status 1 means that one is another.
     """
-    from generator import files, pin, pin_check, pin_plan, workspace
+    from generator import files, pin, pin_check, pin_edit, pin_plan, workspace
     from generator import source as yaml_source
 
+    path = folder / "fleet.yaml"
+    before = files.read(path, limit=_FLEET) if path.exists() else b""
     place = workspace.open_workspace(folder)
     old = _release(place)
     values = yaml_source.plain(old) if old else {}
@@ -100,12 +102,13 @@ def command(  # noqa: PLR0913, PLR0917 - an argument each option
         return
     found = pin.find(wanted, access, say)
     pin_plan.refuse_changed(old, version, found)
-    path = folder / "fleet.yaml"
-    before = files.read(path, limit=_FLEET)
-    if yaml_source.plain(yaml_source.parse(before, str(path))) != yaml_source.plain(place.fleet):
+    if files.read(path, limit=_FLEET) != before:
         raise refuse(f"{path} was changed while the release was fetched", "try again")
     url = binaries if pin.is_url(binaries) else ""
-    _write(path, before, pin_plan.changes(values, version, url, found))
+    changes = pin_plan.changes(values, version, url, found)
+    if changes:
+        document = yaml_source.plain(place.fleet)
+        _write(path, pin_edit.edit(before, str(path), document, changes))
     _show(version, found, form, {})
     tell(_first_use(found))
     say(f"{path} has {version}")
@@ -154,14 +157,12 @@ def _access(  # noqa: PLR0913, PLR0917 - where it is from
     return fetch.Access(filled.headers, filled.roots, timeout)
 
 
-def _write(path: Path, before: bytes, changes: dict[tuple[str | int, ...], str]) -> None:
-    from generator import files, pin_edit
+def _write(path: Path, data: bytes) -> None:
+    """Put new content into a file that keeps its owner and its mode."""
+    from generator import files
 
-    if not changes:
-        return
-    after = pin_edit.edit(before, str(path), changes)
     state = path.stat()
-    files.write_atomic(path, after, state.st_mode & 0o777)
+    files.write_atomic(path, data, state.st_mode & 0o777)
     # As it was, whatever the umask is and whoever runs this.
     with suppress(OSError):
         os.chown(path, state.st_uid, state.st_gid)
