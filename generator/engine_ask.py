@@ -30,8 +30,8 @@ _ENVIRON = {
     "COLUMNS": "120",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
-# What a program from another system gets to see: its own tree with an empty /tmp, no devices that
-# do something, none of our processes and no network, as nobody; and it goes when unshare does.
+# What a program from another system gets to see, as nobody: its own tree with an empty /tmp, no
+# devices that do something, none of our processes, no network. All it starts ends with it.
 _CAGE = """\
 set -e
 for place in tmp var/tmp dev; do
@@ -140,7 +140,7 @@ def _run(command: list[str], timeout: float, root: Path | None) -> Outcome:
             f"run this as root, or capture the text there: {shlex.join(command)} > FILE 2>&1",
         )
     cage = [
-        *("unshare", "--mount", "--pid", "--net", "--ipc", "--fork", "--kill-child"),
+        *("unshare", "--mount", "--pid", "--net", "--ipc", "--fork"),
         *("sh", "-c", _CAGE, str(root.resolve())),
     ]
     return _external([*cage, *command], {**_ENVIRON, "HOME": "/tmp"}, Path("/"), timeout)  # noqa: S108

@@ -261,7 +261,7 @@ def tree(tmp_path: Path) -> Path:
     ).returncode:
         pytest.skip("no namespaces here")
     root = tmp_path / "tree"
-    for name in ("sh", "cat", "id", "ls"):
+    for name in ("sh", "cat", "id", "setsid"):
         path = Path(shutil.which(name) or "")
         libraries = subprocess.check_output(["ldd", path], text=True)
         copied = [word for word in libraries.split() if word.startswith("/")]
@@ -318,7 +318,7 @@ def test_an_image_is_asked_and_left_as_it_is(tree: Path) -> None:
 
 def test_a_hang_in_a_tree_takes_its_children_along(tree: Path) -> None:
     marker = f"engine-check-{os.getpid()}"
-    program(tree / "usr/bin", f"sh -c 'while :; do :; done' {marker} & wait")
+    program(tree / "usr/bin", f"setsid sh -c 'while :; do :; done' {marker} & wait")
     (verdict,) = engine_ask.examine(tree, Engines(), 2)
     assert "no answer within 2 seconds" in verdict.problems[0].message
     time.sleep(0.2)
