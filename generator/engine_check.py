@@ -154,7 +154,7 @@ def judge(engine: Engine, flags: Sequence[Flag], text: str, asked: str, *, whole
 
 def unknown(engine: Engine, asked: str, reason: str) -> Verdict:
     """Return the verdict for an engine that gave no help text."""
-    hint = "see what it says: " + _capture(engine)
+    hint = "capture it where the engine works, and check FILE: " + _capture(engine)
     return Verdict(engine.name, asked, "unknown", (), (Problem(f"{asked}: {reason}", hint),))
 
 

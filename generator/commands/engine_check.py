@@ -49,7 +49,9 @@ def command(  # noqa: PLR0913, PLR0917 - an argument each option
     form: str,
     strict: bool,  # noqa: FBT001
 ) -> None:
-    """Ask an engine whether it takes the flags that llmgw gives it. No GPU is needed.
+    """Ask an engine whether it takes the flags that llmgw gives it.
+
+    No GPU is needed, but for a vLLM of CUDA, which says nothing without one.
 
     PROGRAM is llama-server, vllm, or the Python that has SGLang, and is run for its help text.
     TEXT is such a text, captured elsewhere; - reads it from stdin. DIR is another system's root
