@@ -5,13 +5,17 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from generator import files
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
     from typing import BinaryIO
 
 Extent = tuple[int, int]
 """Where a file system begins and how long it is, in bytes."""
 
+_HEAD = 4096  # bytes
 _SECTORS = (512, 4096)  # bytes; GPT counts in what the disk was made with
 _EXTENDED = (0x05, 0x0F, 0x85)
 _MOST = 128  # partitions: what a GPT has room for unless it says otherwise
@@ -24,6 +28,17 @@ _KNOWN = ((0x438, b"\x53\xef"), (0, b"XFSB"), (0x10040, b"_BHRfS_M"))
 def is_qcow2(head: bytes) -> bool:
     """Tell whether a file begins like a qcow2 image."""
     return head.startswith(b"QFI\xfb")
+
+
+def kind(path: Path) -> str:
+    """Return ``qcow2``, ``raw``, or nothing for a file that is no disk image. Raises `Refused`."""
+    try:
+        with path.open("rb") as file:
+            if is_qcow2(file.read(_HEAD)):
+                return "qcow2"
+            return "raw" if is_raw(file) else ""
+    except OSError as error:
+        raise files.cannot("read", path, error) from error
 
 
 def is_raw(file: BinaryIO) -> bool:

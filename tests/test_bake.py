@@ -29,7 +29,7 @@ from images import (
     state,
 )
 
-from generator import authority, baked, disk, generalize, image
+from generator import authority, baked, disk, generalize
 from generator.prove.servers import ReleaseServer
 from generator.tree import Folder
 
@@ -52,6 +52,7 @@ FILES = {
     "/usr/local/share/ca-certificates/llmgw-ca.crt": 0o644,
 }
 KEY = "etc/llmgw/agent-key.pem"
+BIN = "usr/local/bin/llmgw"
 
 
 @pytest.fixture
@@ -496,7 +497,7 @@ def test_a_disk_is_baked_and_generalized(fleet: Fleet, tmp_path: Path, form: str
     assert target.read_bytes() == before
     said = bake(fleet, "--image", str(target), "--generalize")
     assert f"{target}: zeroed what is free" in said
-    assert image.kind(target) == ("qcow2" if form == "qcow2" else "raw")
+    assert disk.kind(target) == ("qcow2" if form == "qcow2" else "raw")
     assert target.stat().st_mode & 0o777 == 0o640
     once = target.read_bytes()
     assert "nothing to do" in bake(fleet, "--image", str(target))
@@ -674,3 +675,46 @@ def test_a_release_that_cannot_be_fetched_changes_nothing(
         environ={"SSL_CERT_FILE": str(fleet.pki / "ca.pem")},
     )  # fmt: skip
     assert (done.returncode, state(root)) == (1, before)
+
+
+# Stand-ins of libguestfs's: they mount what the kernel can, and end some time after.
+GUESTMOUNT = """\
+echo "$*" >>"$SAID"
+[ "$1 $2 $4" = "--format=raw -a -i" ] && [ "$6" = --pid-file ] || exit 1
+mount -o loop "$3" "$8"
+sleep 600 >/dev/null 2>&1 & echo $! >"$7"
+"""
+GUESTUNMOUNT = """\
+umount "$1"
+(sleep 1; kill "$(cat "${1%/*}/pid")"; echo ended >>"$SAID") >/dev/null 2>&1 &
+"""
+SPARSIFY = 'echo "sparsify $*" >>"$SAID"\n'
+
+
+@needs_disks
+def test_libguestfs_does_what_the_kernel_cannot(fleet: Fleet, tmp_path: Path) -> None:
+    tree = rootfs_in(tmp_path / "tree")
+    write(tree, {"etc/fstab": "LABEL=var /var ext4 defaults 0 2\n", KEY: "a private key"})
+    raw = disk_of(tree, tmp_path / "disk.raw")
+    stand_ins = tmp_path / "stand-ins"
+    for name, text in {
+        "guestmount": GUESTMOUNT,
+        "guestunmount": GUESTUNMOUNT,
+        "virt-sparsify": SPARSIFY,
+    }.items():
+        write(stand_ins, {name: f"#!/bin/sh\n{text}"})
+        (stand_ins / name).chmod(0o755)
+    environ = {"PATH": f"{stand_ins}:{os.environ['PATH']}", "SAID": str(tmp_path / "said")}
+    arguments = ("bake", "--binary", "llmgw", "--image", str(raw))
+    fleet(*arguments, "--generalize", environ=environ)
+    with mounted(raw, how="ro,noload") as root:
+        assert (root / BIN).read_bytes() == BINARY
+        assert not (root / KEY).exists()
+    first, *rest = (tmp_path / "said").read_text().splitlines()
+    assert " --rw --pid-file " in first
+    # The image is taken only when libguestfs is done with it.
+    assert [line.partition(" ")[0] for line in rest] == ["ended", "sparsify"]
+    assert rest[1].startswith("sparsify --quiet --in-place --format raw ")
+    told = fleet("inspect", str(raw), environ=environ).stdout
+    assert b"identity     none\n" in told
+    assert " --ro --pid-file " in (tmp_path / "said").read_text()

@@ -185,15 +185,18 @@ class _Oven:
 
     def image(self, path: str) -> None:
         """Change a disk image."""
-        from generator import generalize, image
+        from generator import generalize, image, mounting
 
         with image.copied(Path(path)) as copy:
-            with image.mounted(copy.path, path, writable=True) as root:
-                changed = self.rootfs(root, path)
-                if self._clean:
-                    generalize.zero(root)
-                    image.trim(root)
-                    say(f"{path}: zeroed what is free")
+            with mounting.mounted(copy.path, path, writable=True) as there:
+                changed = self.rootfs(there.root, path)
+                if self._clean and not there.by_libguestfs:
+                    generalize.zero(there.root)
+                    mounting.trim(there.root)
+            if self._clean and there.by_libguestfs:
+                mounting.sparsify(copy.path)
+            if self._clean:
+                say(f"{path}: zeroed what is free")
             copy.keep = self._clean or changed
         self.report(path, copy.keep)
 

@@ -58,7 +58,7 @@ def command(folder: Path, file: str, form: str, pki: str | None) -> None:
 
 def _image_kind(path: Path) -> str:
     """Return what kind of image a file is, in words; nothing for what may be a seed."""
-    from generator import image, vfat
+    from generator import disk, vfat
 
     if path.is_dir():
         return "root filesystem" if (path / "etc").is_dir() or (path / "usr").is_dir() else ""
@@ -71,7 +71,7 @@ def _image_kind(path: Path) -> str:
         return "tar"
     if head[32769:32774] == b"CD001" or vfat.is_vfat(head):
         return ""
-    kind = image.kind(path)
+    kind = disk.kind(path)
     return f"{kind} image" if kind else ""
 
 
