@@ -96,7 +96,7 @@ def entries(  # noqa: PLR0913, PLR0917 - what an image is made from
         *(Entry(file.path, file.mode, file.content.encode()) for file in shared),
     ]
     if release.archive:
-        line = f"{release.sha256[arch]} {made[0].sha256}\n"
+        line = f"{release.sha256[arch]} {made[0].sha256} {release.version}\n"
         made.append(Entry(INSTALLED, 0o644, line.encode()))
     if family:
         made += anchors(ANCHORS[family], roots)

@@ -32,6 +32,14 @@ _MACHINES = {
         "/etc/systemd/system/*.wants/llmgw-agent.service",
         "/etc/systemd/system/llmgw-agent.service.d",
     ),
+    "what onboard has kept of earlier seeds": (
+        "/usr/local/bin/.llmgw.*",
+        "/usr/local/lib/llmgw/.*",
+        "/usr/local/lib/llmgw/*.before-*",
+        "/etc/systemd/system/.llmgw-*",
+        "/etc/systemd/system/llmgw-*.before-*",
+        "/etc/systemd/system/multi-user.target.d/*llmgw-*.before-*",
+    ),
     "cloud-init's state": (
         "/var/lib/cloud/*",
         "/var/log/cloud-init*",

@@ -161,7 +161,9 @@ def test_the_binary_comes_out_of_an_archive(fleet: Fleet, kind: str) -> None:
     assert texts["usr/local/bin/llmgw"] == BINARY
     # onboard looks there for which binary came out of which archive.
     digests = [hashlib.sha256(data).hexdigest() for data in (packed.getvalue(), BINARY)]
-    assert texts["var/lib/llmgw-onboard/installed"].decode() == " ".join(digests) + "\n"
+    assert (
+        texts["var/lib/llmgw-onboard/installed"].decode() == " ".join([*digests, "v0.9.1"]) + "\n"
+    )
     content["release"]["member"] = "another"
     fleet.write(fleet=json.dumps(content))
     assert "error: another is not in the release's archive" in bake(
@@ -366,6 +368,10 @@ MACHINES = {
     "var/log/journal/0123456789abcdef/system.journal": "a journal",
     "etc/systemd/system/multi-user.target.wants/llmgw-agent.service": "",
     "var/lib/llmgw-agent/state": "a state",
+    "usr/local/bin/.llmgw.before": "the release before",
+    "usr/local/lib/llmgw/onboard.before-20260901T120000Z": "an edited one",
+    "etc/systemd/system/llmgw-agent.service.before-20260901T120000Z": "an edited one",
+    "etc/systemd/system/.llmgw-agent.service.next": "half a change",
 }
 KEPT = {
     "etc/ssh/sshd_config": "a setting",
