@@ -42,6 +42,7 @@ MODES = {
     "/etc/llmgw/agent.yaml": 0o644,
     **dict.fromkeys(UNITS, 0o644),
     "/usr/local/lib/llmgw/onboard": 0o755,
+    "/usr/local/lib/llmgw/seed.py": 0o644,
     BIN: 0o755,
     STATUS: 0o644,
     "/etc/llmgw/onboard.conf": 0o600,
