@@ -91,7 +91,7 @@ def _given(folder: Path, node: str | None) -> Engines:
 
 def _verdicts(path: str, name: str | None, given: Engines, timeout: float) -> list[Verdict]:
     """Return what the engines say in whatever `path` is."""
-    from generator import engine_ask, files, image
+    from generator import disk, engine_ask, files, image
 
     if path == "-":
         return [_text(sys.stdin.buffer.read(_TEXT), "standard input", name, given)]
@@ -101,7 +101,7 @@ def _verdicts(path: str, name: str | None, given: Engines, timeout: float) -> li
     if place.is_file() and _start(place).startswith(_PROGRAMS):
         engine = _engine(path, name)
         return [engine_ask.ask(engine, str(place.absolute()), given, timeout)]
-    if place.is_file() and image.kind(place):
+    if place.is_file() and disk.kind(place):
         with image.read_only(place) as root:
             return _system(root, path, name, given, timeout)
     return [_text(files.read(place, limit=_TEXT), path, name, given)]
