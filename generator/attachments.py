@@ -53,6 +53,9 @@ def fill(spec: Spec, root: Path, environ: Mapping[str, str], *, stand_in: bool) 
     With `stand_in` no secret is read, and a fixed text takes its place. Raises `Refused` with
     everything that is missing or no good; never with a secret's text.
     """
+    kept = spec.release.ca, spec.release.headers_file, spec.proxy.http, spec.proxy.https
+    if not any(kept):
+        return spec
     filler = _Filler(root, environ, stand_in=stand_in)
     # A node that fetches nothing needs nothing for it.
     release = spec.release if spec.release.baked else filler.release(spec.release)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from generator import (
     __version__,
+    alike,
     artifact,
     attachments,
     chain,
@@ -70,14 +71,14 @@ class Batch:
     problems: tuple[Problem, ...]
 
 
-def signing(basis: Basis, issuer: issue.Issuer, nodes: Iterable[str]) -> issue.Signing | None:
-    """Return who signs for `nodes`, None where the store has their identities.
+def signing(basis: Basis, issuer: issue.Issuer, *, unstored: bool) -> issue.Signing | None:
+    """Return who signs, None where the store has all identities and none is `unstored`.
 
     The passphrase is asked for here, before there is more than one process. Raises `Refused`.
     """
-    kept = [store.path(basis.store, node) for node in nodes] if basis.store else []
-    if kept and all(map(os.path.lexists, kept)):
-        if issuer.ask and pem.is_encrypted(pem.read(kept[0])):
+    if basis.store and not unstored:
+        kept = next(basis.store.glob("*.pem"), None)
+        if kept and issuer.ask and pem.is_encrypted(pem.read(kept)):
             issuer.ask()
         return None
     with ledger.opened(issuer.folder):
@@ -160,9 +161,8 @@ class _Maker:
         self, basis: Basis, issuer: issue.Issuer, by: issue.Signing | None, staging: Path
     ) -> None:
         self._basis, self._issuer, self._by, self._staging = basis, issuer, by, staging
-        overrides = basis.place.root / "templates"
-        self._templates = render.environment(overrides)
-        self._own = not os.path.lexists(overrides)  # the templates are gen-seed's
+        self._templates = render.environment(basis.place.root / "templates")
+        self._checker = alike.Checker()
 
     def batch(self, chosen: Iterable[Spec]) -> Batch:
         """Make the seeds of some nodes; what is refused is left out and told.
@@ -175,7 +175,7 @@ class _Maker:
         with files.writing() as write:
             for spec in chosen:
                 try:
-                    one, found, notes = self._one(spec, alike=bool(made) and self._own)
+                    one, found, notes = self._one(spec)
                 except Refused as error:
                     refused.append(spec.node_id)
                     problems += [replace(p, nodes=(spec.node_id,)) for p in error.problems]
@@ -186,12 +186,13 @@ class _Maker:
                 problems += notes
         return Batch(tuple(made), tuple(refused), tuple(problems))
 
-    def _one(self, spec: Spec, *, alike: bool) -> tuple[Made, artifact.Parts, tuple[Problem, ...]]:
+    def _one(self, spec: Spec) -> tuple[Made, artifact.Parts, tuple[Problem, ...]]:
         basis, node = self._basis, spec.node_id
         whole = attachments.fill(spec, basis.place.root, basis.environ, stand_in=basis.compared)
         who, how, notes, issued = self._identity(spec)
         epoch = basis.environ.get(make.EPOCH)
-        done = make.make(whole, who, self._templates, basis.form, epoch, alike=alike)
+        check = self._checker.check
+        done = make.make(whole, who, self._templates, basis.form, epoch, check=check)
         found = artifact.parts(done.packed)
         known = artifact.digest(found)
         about = fields.of(spec, whole, None if basis.compared else known.key)

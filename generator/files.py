@@ -27,9 +27,13 @@ def read(path: Path, *, limit: int = _LIMIT) -> bytes:
     return data
 
 
-def lines(path: Path) -> Iterator[bytes]:
-    """Give the lines of a regular file, each with its end; raise `Refused` as `read` does."""
+def lines(path: Path, opened: list[int]) -> Iterator[bytes]:
+    """Give the lines of a regular file, each with its end; raise `Refused` as `read` does.
+
+    To `opened` a descriptor of the file is added, which stays open.
+    """
     with _opened(path) as file:
+        opened.append(os.dup(file.fileno()))
         yield from file
 
 

@@ -65,7 +65,7 @@ class Journal:
         beside = self.staging / self._path.name
         try:
             with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
-                file.writelines(line + b"\n" for line in found.without(without).lines())
+                file.writelines(found.line(n) for n in found.nodes() if n not in without)
                 file.flush()
                 os.fsync(file.fileno())
             beside.replace(self._path)

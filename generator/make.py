@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from generator import pack, render, verify
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import jinja2
 
@@ -35,15 +35,14 @@ def make(  # noqa: PLR0913, PLR0917 - what a seed is made from
     form: str,
     epoch: str | None,
     carried: Mapping[str, bytes] | None = None,
-    *,
-    alike: bool = False,
+    check: Callable[[render.Seed, Spec], None] = verify.verify,
 ) -> Made:
     """Return a node's seed as `form`, rendered and verified; the spec has its attachments.
 
     `epoch` is SOURCE_DATE_EPOCH; `carried` are files that an ISO or a folder takes along;
-    `alike` as in `verify.verify`. Raises `Refused`.
+    `check` reads back what was rendered. Raises `Refused`.
     """
     rendered = render.render(spec, identity, templates)
-    verify.verify(rendered, spec, alike=alike)
+    check(rendered, spec)
     when = pack.date(identity, epoch)
     return Made(rendered.instance_id, pack.pack(rendered, form, when, carried))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import weakref
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -63,45 +64,54 @@ _FIELDS = {part.name: part.type for part in fields(Row)}
 
 
 class Manifest:
-    """What the manifests of a folder say; rows are kept as text and read when asked for."""
+    """What the manifests of a folder say; a row is read when it is asked for.
 
-    def __init__(self, lines: dict[str, bytes], *, tidy: bool = False) -> None:
-        self._lines = lines
+    What is kept of each is its place in one of the `opened` files, in one number: the file's,
+    then where the line starts, then its length.
+    """
+
+    def __init__(self, places: dict[str, int], opened: list[int], *, tidy: bool = False) -> None:
+        self._places = places
+        self._opened = opened
         self.tidy = tidy
         """Whether they stand as they are to: a row a node, in the order of the nodes."""
 
     def __contains__(self, node: str) -> bool:
-        return node in self._lines
+        return node in self._places
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._places)
 
     def __iter__(self) -> Iterator[Row]:
         """Give the rows in the order of their nodes."""
-        for _, line in sorted(self._lines.items()):
-            yield _row(json.loads(line))
+        for node in self.nodes():
+            yield self._row(node)
 
     def first(self) -> Row | None:
         """Return any row, None where there is none."""
-        return next((_row(json.loads(line)) for line in self._lines.values()), None)
+        return next((self._row(node) for node in self._places), None)
 
     def nodes(self) -> list[str]:
         """Return the ids of the nodes, sorted."""
-        return sorted(self._lines)
+        return sorted(self._places)
 
     def get(self, node: str) -> Row | None:
         """Return a node's row, None where there is none."""
-        line = self._lines.get(node)
-        return None if line is None else _row(json.loads(line))
+        return self._row(node) if node in self._places else None
 
-    def lines(self) -> Iterator[bytes]:
-        """Give the rows as they are written, in the order of their nodes."""
-        for _, line in sorted(self._lines.items()):
-            yield line
+    def line(self, node: str) -> bytes:
+        """Return a node's row as it is written."""
+        place = self._places[node]
+        start, length = place >> _LENGTH & (1 << _START) - 1, place & (1 << _LENGTH) - 1
+        # Not by seeking: processes that were forked share where a file is at.
+        return os.pread(self._opened[place >> _LENGTH + _START], length, start)
 
-    def without(self, nodes: set[str]) -> Manifest:
-        """Return the manifest without some nodes."""
-        return Manifest({node: line for node, line in self._lines.items() if node not in nodes})
+    def _row(self, node: str) -> Row:
+        values = json.loads(self.line(node))
+        return Row(**{name: values[name] for name in _FIELDS})
+
+
+_LENGTH, _START = 24, 40  # bits
 
 
 def name(shard: Shard | None = None) -> str:
@@ -130,19 +140,29 @@ def read(folder: Path) -> Manifest:
 
 def read_all(found: Iterable[Path]) -> Manifest:
     """Return what some manifests say together, the last one first; nothing where one is missing."""
-    lines: dict[str, bytes] = {}
+    places: dict[str, int] = {}
+    opened: list[int] = []
     tidy, last = True, ""
     for path in found:
         if not os.path.lexists(path):
             continue
-        for number, text in enumerate(files.lines(path), 1):
-            if not text.endswith(b"\n"):  # a kill has cut it short
+        base, start = len(opened) << _LENGTH + _START, 0
+        for number, text in enumerate(files.lines(path, opened), 1):
+            if text.endswith(b"\n"):
+                node = _node(text, path, number)
+                tidy, last = tidy and last < node, node
+                places[node] = base | start << _LENGTH | len(text)
+            else:  # a kill has cut it short
                 tidy = False
-                continue
-            node = _node(text, path, number)
-            tidy, last = tidy and last < node, node
-            lines[node] = text[:-1]
-    return Manifest(lines, tidy=tidy)
+            start += len(text)
+    made = Manifest(places, opened, tidy=tidy)
+    weakref.finalize(made, _close, opened)
+    return made
+
+
+def _close(opened: list[int]) -> None:
+    for descriptor in opened:
+        os.close(descriptor)
 
 
 def _node(line: bytes, path: Path, number: int) -> str:
@@ -181,7 +201,3 @@ def line(row: Row) -> bytes:
     """Return a row as it is written, without the line's end."""
     values = {"schema": SCHEMA, **vars(row)}
     return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _row(values: Mapping[str, Any]) -> Row:
-    return Row(**{name: values[name] for name in _FIELDS})

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from generator import (
     __version__,
+    alike,
     artifact,
     attachments,
     fields,
@@ -29,11 +30,9 @@ from generator.problem import Problem, Refused
 from generator.selection import Shard, chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
-
-    import jinja2
 
     from generator.fields import Field
     from generator.manifest import Manifest, Row
@@ -76,7 +75,8 @@ class Plan:
 
     `fields` are those of the spec that differ, the release's among them; `reasons` what else
     there is. `again`: cloud-init would do its work again on the machine. `soon`: the
-    certificate ends soon. `before` is the row of what is there.
+    certificate ends soon. `unstored`: a store is asked for that lacks its identity.
+    `before` is the row of what is there.
     """
 
     node: str
@@ -85,6 +85,7 @@ class Plan:
     reasons: tuple[str, ...] = ()
     again: bool = False
     soon: bool = False
+    unstored: bool = False
     before: Row | None = None
 
 
@@ -110,8 +111,14 @@ def examine(basis: Basis, nodes: Sequence[str], processes: int) -> Generator[Par
     templates = render.environment(overrides)
     every = os.path.lexists(overrides) or basis.form in _PARTIAL
 
+    check = alike.Checker().check
+
+    def trial(spec: Spec) -> None:
+        stand_in, epoch = identity.placeholder(spec.node_id), basis.environ.get(make.EPOCH)
+        make.make(spec, stand_in, templates, basis.form, epoch, check=check)
+
     def look(bounds: tuple[int, int]) -> Part:
-        return _part(basis, nodes[bounds[0] : bounds[1]], templates, every=every)
+        return _part(basis, nodes[bounds[0] : bounds[1]], trial, every=every)
 
     return jobs.run(look, chunks(len(nodes)), processes)
 
@@ -127,7 +134,7 @@ def gone(manifest: Manifest, place: Workspace, part: Shard | None) -> list[Row]:
 
 
 def _part(
-    basis: Basis, nodes: Sequence[str], templates: jinja2.Environment, *, every: bool
+    basis: Basis, nodes: Sequence[str], trial: Callable[[Spec], None], *, every: bool
 ) -> Part:
     """Look at some nodes; their seeds are made on trial: the first one's, or `every` one's.
 
@@ -142,15 +149,16 @@ def _part(
             whole = attachments.fill(spec, basis.place.root, basis.environ, stand_in=basis.compared)
             artifact.check_place(basis.folder, node, basis.form)
             if every or not plans:
-                stand_in, epoch = identity.placeholder(node), basis.environ.get(make.EPOCH)
-                make.make(whole, stand_in, templates, basis.form, epoch)
+                trial(whole)
         except Refused as refused:
             problems += [replace(problem, nodes=(node,)) for problem in refused.problems]
             continue
         plan = _plan(basis, spec, whole)
-        plans.append(plan)
         if plan.state != "unchanged":
             specs.append(spec)
+            if basis.store and not os.path.lexists(store.path(basis.store, node)):
+                plan = replace(plan, unstored=True)
+        plans.append(plan)
     pickled = pickle.dumps(specs)
     sound = {plan.node for plan in plans}
     wrong = tuple(node for node in nodes if node not in sound)
@@ -195,7 +203,7 @@ def _plan(basis: Basis, spec: Spec, whole: Spec) -> Plan:
     soon = standing.ends_soon(begin, end, basis.now)
     if state == "unchanged" and soon and not basis.store:
         state = "ends_soon"
-    return Plan(node, state, differing, tuple(reasons), again, soon, row)
+    return Plan(node, state, differing, tuple(reasons), again, soon, before=row)
 
 
 def _made_otherwise(basis: Basis, row: Row) -> Iterator[str]:

@@ -51,13 +51,14 @@ _PROXY = (
     ("/etc/llmgw/proxy.env", 0o600, "proxy.env.j2"),
     (f"{_UNITS}/llmgw-agent.service.d/llmgw-proxy.conf", 0o644, "llmgw-proxy.conf"),
 )
-_DIGESTS = "/etc/llmgw/seed.sha256"
+DIGESTS = "/etc/llmgw/seed.sha256"
+IDENTITY = ("/etc/llmgw/agent.pem", "/etc/llmgw/agent-key.pem")
 SHARED = frozenset(
     {path for path, _, name in _FILES if name and not name.endswith(".j2")}  # as they are
 )
 """What is the same on every node, so that `gen-seed bake` can put it into an image."""
 PATHS = frozenset(
-    {path for path, _, _ in (*_FILES, _RELEASE_CA, _RELEASE_HEADERS, *_PROXY)} | {_DIGESTS}
+    {path for path, _, _ in (*_FILES, _RELEASE_CA, _RELEASE_HEADERS, *_PROXY)} | {DIGESTS}
 )
 """Every path that a seed may write; an operator's write_files must leave them alone."""
 
@@ -100,7 +101,7 @@ def environment(overrides: Path | None = None) -> jinja2.Environment:
     if overrides is not None and os.path.lexists(overrides):
         _check_overrides(overrides)
     folders = [TEMPLATES] if overrides is None else [overrides, TEMPLATES]
-    made = ImmutableSandboxedEnvironment(
+    made = _Environment(
         loader=jinja2.FileSystemLoader(folders),
         undefined=jinja2.StrictUndefined,
         autoescape=False,  # what is rendered is YAML and shell, each with its filter
@@ -114,6 +115,14 @@ def environment(overrides: Path | None = None) -> jinja2.Environment:
     made.filters["yaml_lines"] = lambda value, indent=0: emit.dump(value, indent).rstrip("\n")
     made.filters["sh"] = shlex.quote
     return made
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        # From a text or a number nothing else can be reached; most of a seed is those.
+        if type(value) in (str, int, bool) and not attr.startswith("_"):
+            return True
+        return super().is_safe_attribute(obj, attr, value)
 
 
 def digest(overrides: Path) -> str:
@@ -187,7 +196,7 @@ def render(spec: Spec, identity: Identity, templates: jinja2.Environment) -> See
         )
         for path, mode, name in _wanted(spec)
     ]
-    written.append(File(_DIGESTS, 0o644, _digests(written)))
+    written.append(File(DIGESTS, 0o644, _digests(written)))
     context["closed"] = [file.path for file in written if not file.mode & 0o077]
     context |= _cloud_config(spec, _fill(templates, "bootcmd.j2", context), written)
     network = _fill(templates, "network-config.j2", context) if spec.network else None

@@ -257,7 +257,11 @@ def _proxy(values: Mapping[str, Any]) -> Proxy:
 
 def digest(spec: Spec) -> str:
     """Return 64 hex digits that differ where two specs differ."""
-    text = json.dumps(
+    return hashlib.sha256(text(spec).encode()).hexdigest()
+
+
+def text(spec: Spec) -> str:
+    """Return a spec as JSON, which differs where two specs differ."""
+    return json.dumps(
         spec, sort_keys=True, default=lambda x: dict(x) if isinstance(x, Mapping) else vars(x)
     )
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -22,8 +22,8 @@ class Survey:
 
     def __init__(self) -> None:
         self.kept = Kept()
-        self.todo: list[str] = []
-        """The nodes whose seeds are to be made, in order."""
+        self.unstored = False
+        """Whether the store lacks the identity of a node whose seed is to be made."""
         self.refused: set[str] = set()
         """The nodes that are wrong, each by itself or together with another."""
         self.counts: Counter[State] = Counter()
@@ -40,9 +40,8 @@ class Survey:
         self.kept.add(part.specs, part.count)
         for one in part.plans:
             self.counts[one.state] += 1
-            if one.state != "unchanged":
-                self.todo.append(one.node)
-            elif one.soon:
+            self.unstored = self.unstored or one.unstored
+            if one.state == "unchanged" and one.soon:
                 self.soon.append(one.node)
         for what, value, node in part.claims:
             # A number, because it is kept of every node; that two are alike is looked at again.

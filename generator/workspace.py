@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from generator import check_fleet, files, schema, source
@@ -13,8 +15,7 @@ from generator.located import Located
 from generator.problem import Mark, Problem, Refused, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Iterator
 
 _NODE_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
 _FLEET_LIMIT = 16 << 20  # bytes; 10,000 nodes in it take 5 MB
@@ -82,6 +83,25 @@ class Workspace:
         return refuse(f"no node {node_id!r}", f"{hint}there are {', '.join(known[:_SHOWN])}{more}")
 
 
+class _Files(Mapping[str, Path]):
+    """The nodes' files by node id; of a hundred thousand paths none is kept."""
+
+    def __init__(self, folder: Path, nodes: list[str]) -> None:
+        self._folder = folder
+        self._nodes = dict.fromkeys(nodes)
+
+    def __getitem__(self, node_id: str) -> Path:
+        if node_id not in self._nodes:
+            raise KeyError(node_id)
+        return self._folder / f"{node_id}.yaml"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+
 def is_node_id(name: str) -> bool:
     """Tell whether `name` is a lower-case DNS label (RFC 1123), as every node id is."""
     return bool(_NODE_ID.match(name))
@@ -97,7 +117,7 @@ def open_workspace(root: Path) -> Workspace:
         raise refuse(f"no folder {root}", f"gen-seed init {root} makes a workspace there")
     fleet, problems = _fleet(root)
     read = all(problem.where for problem in problems)
-    found = dict(_files(root, problems))
+    found = _Files(root / "nodes", sorted(_files(root, problems)))
     workspace = Workspace(root, fleet, found, ())
     for node_id in sorted(found.keys() & workspace.inline.keys()):
         mark = _key_mark(fleet, node_id)
@@ -123,7 +143,7 @@ def _fleet(root: Path) -> tuple[Located, list[Problem]]:
     return fleet, schema.problems(fleet, "fleet") or list(check_fleet.contradictions(fleet))
 
 
-def _files(root: Path, problems: list[Problem]) -> Iterator[tuple[str, Path]]:
+def _files(root: Path, problems: list[Problem]) -> Iterator[str]:
     folder = root / "nodes"
     try:
         names = sorted(os.listdir(folder)) if os.path.lexists(folder) else []  # noqa: PTH208
@@ -140,7 +160,7 @@ def _files(root: Path, problems: list[Problem]) -> Iterator[tuple[str, Path]]:
         elif not _NODE_ID.match(stem):
             problems.extend(_bad_name(stem, shown).problems)
         else:
-            yield stem, folder / name
+            yield stem
 
 
 def _bad_name(name: str, shown: str) -> Refused:

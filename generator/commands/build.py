@@ -139,7 +139,8 @@ class _Run:
             self.place, wanted.nodes, wanted.group, wanted.shard, self.processes
         )
         self.issuer = choosing.issuer(self.place, wanted.pki, wanted.passphrase_file)
-        self.made: set[str] = set()
+        self.made = 0
+        self.names: set[str] = set()
         self.refused: set[str] = set()
         self.warned = 0
         self.failed = False
@@ -183,7 +184,7 @@ class _Run:
             return
         by = None
         if not basis.compared:
-            by = build.signing(basis, self.issuer, found.todo)
+            by = build.signing(basis, self.issuer, unstored=found.unstored)
             tell(by.notes if by else ())
             say(f"{found.kept.count} seeds: {by.origin if by else 'identities reused'}")
         with self._progress("building", found.kept.count) as move:
@@ -209,7 +210,9 @@ class _Run:
         tell(batch.problems if self.wanted.verbose else errors)
         self.refused |= set(batch.refused)
         for row in (one.row for one in batch.made if one.staged):
-            self.made.add(row.node)
+            self.made += 1
+            if self.wanted.report == "json":
+                self.names.add(row.node)
             if self.wanted.verbose:
                 end = f"certificate {row.serial}, ends on {row.not_after[:10]}"
                 say(f"{row.node}: {self.out / row.artifact}, {end}")
@@ -241,8 +244,8 @@ class _Run:
             names = ", ".join(found.soon[:8]) + (" …" if len(found.soon) > 8 else "")  # noqa: PLR2004
             say(f"stored identities that end soon: {names}; another: gen-seed NODE --renew")
         refused = f", {len(self.refused)} refused" if self.refused else ""
-        unchanged = len(self.nodes) - len(self.made) - len(self.refused)
-        say(f"{self.out}: {len(self.made)} made, {unchanged} unchanged{refused}")
+        unchanged = len(self.nodes) - self.made - len(self.refused)
+        say(f"{self.out}: {self.made} made, {unchanged} unchanged{refused}")
         if self.made and not basis.compared:
             say(f"each holds a private key: keep {self.out} as you keep keys")
 
@@ -261,7 +264,7 @@ class _Run:
     def _state(self, node: str) -> str:
         if node in self.refused:
             return "refused"
-        return "made" if node in self.made else "unchanged"
+        return "made" if node in self.names else "unchanged"
 
     @contextmanager
     def _progress(self, label: str, length: int) -> Iterator[Callable[[int], None]]:
