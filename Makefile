@@ -6,9 +6,9 @@ BIN := $(VENV)/bin
 LOWEST := .venv-lowest
 # auto: the boot tests run where they can; required: a missing piece of theirs is a failure.
 BOOT ?= auto
-# As many processes run tests; those that boot machines mostly wait.
+# As many processes run tests, those of a file in one; those that boot machines mostly wait.
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
-PYTEST := pytest -n $(JOBS) --dist loadgroup
+PYTEST := pytest -n $(JOBS) --dist loadfile
 DEMO := out/demo
 
 # What the tests call beside Python: readers of ISOs and certificates, shells, and the

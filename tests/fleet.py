@@ -7,22 +7,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-
-
-def sharing(what: str, values: Iterable[Any]) -> list[Any]:
-    """Return a fixture's parameters: the tests that share what it makes run in one process."""
-    return [
-        pytest.param(value, marks=pytest.mark.xdist_group(f"{what} {number}"))
-        for number, value in enumerate(values)
-    ]
 
 
 def gen_seed(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pycdlib
 import pytest
 import yaml
-from fleet import Fleet, sharing, write_fleet
+from fleet import Fleet, write_fleet
 
 from generator import authority
 from generator.prove.machine import Machine
@@ -113,7 +113,7 @@ class Joined:
     watch: Watch
 
 
-@pytest.fixture(scope="module", params=sharing("node", SUITES))
+@pytest.fixture(scope="module", params=SUITES)
 def node(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Joined]:

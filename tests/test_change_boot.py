@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 import yaml
 from cryptography import x509
-from fleet import Fleet, gen_seed, sharing
+from fleet import Fleet, gen_seed
 from test_boot import BIN, KEY, STATUS, read_iso, secret_of
 
 from generator import authority
@@ -195,7 +195,7 @@ def as_nobody(machine: Machine, secret: bytes) -> str:
     ).stdout
 
 
-@pytest.fixture(scope="module", params=sharing("change", SUITES))
+@pytest.fixture(scope="module", params=SUITES)
 def node(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Node]:

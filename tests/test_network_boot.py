@@ -23,8 +23,7 @@ from generator.prove.servers import ControlPlane, ReleaseServer, agent_binary
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# They set up networks of the host: one at a time.
-pytestmark = [pytest.mark.boot, pytest.mark.xdist_group("network")]
+pytestmark = pytest.mark.boot
 
 BINARY = agent_binary("v0.9.1")
 MAC = "52:54:00:5e:ed:07"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 from cryptography import x509
-from fleet import Fleet, sharing, write_fleet
+from fleet import Fleet, write_fleet
 
 from generator import authority
 from generator.prove.qemu import VirtualMachine
@@ -73,7 +73,7 @@ class Booted:
         return (self.root / "root/seen" / name).read_text()
 
 
-@pytest.fixture(scope="module", params=sharing("drive", DEVICES))
+@pytest.fixture(scope="module", params=DEVICES)
 def booted(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Booted]:
