@@ -292,7 +292,8 @@ def test_a_release_that_exits_at_once_is_taken_back(node: Node) -> None:
     seed = node.seed("v4-broken", 0, "ib-d")
     code, said = node.apply(seed, check=False)
     assert code == 1
-    assert "release v4-broken: the agent does not stay up (exit-code, exit status 3)" in said
+    # What systemd says of it (exit-code, success) depends on the moment.
+    assert re.search(r"v4-broken: the agent does not stay up \(\S+, exit status 3\)", said)
     assert "went back to v3" in said
     assert node.joined(0, joins[0]).config["fabrics"][0]["name"] == "ib-d"
     assert node.machine.read(BIN) == RELEASES["v3"]
