@@ -9,8 +9,8 @@ In one run, in turn, so that a machine whose speed drifts slows all alike:
   rename it. No check, no template, no ledger, no manifest;
 - by hand: openssl and cloud-localds (Debian's cloud-image-utils), one node after another.
 
-With --table, only builds of COUNT nodes each: with placeholders, then with certificates, then with
-nothing to do.
+With --table, only builds of COUNT nodes each: with certificates, then with nothing to do, then with
+placeholders.
 """
 
 from __future__ import annotations
@@ -78,17 +78,17 @@ def compare(count: int, folder: Path) -> None:
 
 
 def row(count: int, folder: Path) -> None:
+    """Print a line of the table in docs/scale.md."""
     root = fleet(folder, count)
-    marks = [seconds(lambda: build(root, "--identity", "placeholder", "--as", "iso"))]
+    first, again = seconds(lambda: build(root)), seconds(lambda: build(root))
+    sizes = [sum(entry.stat().st_size for entry in os.scandir(root / "out"))]
+    sizes += [(root / name).stat().st_size for name in ("pki/ledger.db", "out/manifest.jsonl")]
     shutil.rmtree(root / "out")
-    marks.append(seconds(lambda: build(root)))
-    size = sum(entry.stat().st_size for entry in os.scandir(root / "out"))
-    ledger, manifest = root / "pki/ledger.db", root / "out/manifest.jsonl"
-    marks.append(seconds(lambda: build(root)))
+    stand_in = seconds(lambda: build(root, "--identity", "placeholder", "--as", "iso"))
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    made = f"{marks[0]:.1f} s | {marks[1]:.1f} s | {marks[1] / count * 1e3:.2f} ms"
-    sizes = (f"{n / 1e6:.1f} MB" for n in (size, ledger.stat().st_size, manifest.stat().st_size))
-    print(f"| {count:,} | {made} | {marks[2]:.1f} s | {peak:.0f} MiB | {' | '.join(sizes)} |")
+    each = f"{first:.1f} s | {first / count * 1e3:.2f} ms | {again:.1f} s | {stand_in:.1f} s"
+    told = " | ".join(f"{size / 1e6:,.1f} MB" for size in sizes)
+    print(f"| {count:,} | {each} | {peak:.0f} MiB | {told} |", flush=True)
     shutil.rmtree(folder)
 
 
