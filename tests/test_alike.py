@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +11,11 @@ import pytest
 from generator import alike, identity, render, verify
 from generator.network import netplan
 from generator.problem import Refused
+from generator.resources import TEMPLATES
 from generator.spec import Fabric, Release, Spec
 
 RELEASE = Release("v0.9.1", ("https://h/{arch}",), {"amd64": "ab" * 32})
-TEMPLATES = render.environment()
+OURS = render.environment()
 
 
 def spec(node: str, address: str = "10.0.0.7", **values: Any) -> Spec:
@@ -22,7 +24,7 @@ def spec(node: str, address: str = "10.0.0.7", **values: Any) -> Spec:
 
 
 def seed(asked: Spec) -> render.Seed:
-    return render.render(asked, identity.placeholder(asked.node_id), TEMPLATES)
+    return render.render(asked, identity.placeholder(asked.node_id), OURS)
 
 
 def count(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -57,6 +59,21 @@ def test_a_name_that_is_quoted_is_read_in_full(node: str, monkeypatch: pytest.Mo
     read = count(monkeypatch)
     checker.check(seed(spec(node)), spec(node))
     assert read == [node]
+
+
+def test_templates_that_do_not_quote(tmp_path: Path) -> None:
+    for name in ("agent.yaml.j2", "meta-data.j2", "user-data.j2"):
+        text = (TEMPLATES / name).read_text("utf-8")
+        for word in ("hostname", "node_id"):
+            text = text.replace(f"{{{{ {word} | yaml }}}}", f"{{{{ {word} }}}}")
+        (tmp_path / name).write_text(text, "utf-8")
+    templates, checker = render.environment(tmp_path), alike.Checker()
+    made = render.render(spec("n7"), identity.placeholder("n7"), templates)
+    checker.check(made, spec("n7"))
+    # A reader takes this one for nothing.
+    refused(
+        checker, render.render(spec("yes"), identity.placeholder("yes"), templates), spec("yes")
+    )
 
 
 def refused(checker: alike.Checker, made: render.Seed, asked: Spec) -> None:

@@ -298,6 +298,22 @@ def test_a_template_that_fails_for_one_node(fleet: Fleet) -> None:
     assert f"{COUNT - 1} made, 0 unchanged, 1 refused" in talk
 
 
+def test_somebody_elses_authority_signs_and_fails_for_one_node(fleet: Fleet, out: Path) -> None:
+    shutil.copytree(fleet.pki, fleet.root / "theirs")
+    sign = f"{sys.executable} -m generator ca sign --pki theirs $NODE"
+    command = f"[ $NODE != n2 ] || exit 3; exec {sign}"
+    edit(fleet, "fleet.yaml", "groups:", f"authority: {{command: [sh, -c, '{command}']}}\ngroups:")
+    nodes = ("n1", "n2", "n3")
+    talk = said(fleet, "build", *nodes, code=1)
+    assert "authority.command failed: exit status 3" in talk
+    assert "nodes: n2" in talk
+    assert list(manifest.read(out)) == []
+    talk = said(fleet, "build", *nodes, "--keep-going", "--jobs", "2", code=1)
+    assert "authority.command failed: exit status 3" in talk
+    assert "out: 2 made, 0 unchanged, 1 refused" in talk
+    assert check_whole(fleet, out) == 2
+
+
 def test_a_secret_that_is_missing(fleet: Fleet) -> None:
     fleet.write(n3="mgmt_addr: 10.0.0.3\nproxy: {https: {env: NO_SUCH_VARIABLE}}\n")
     talk = said(fleet, "build", "--all", code=1)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from generator import manifest
-from generator.problem import Refused
+from generator import journal, manifest
+from generator.problem import Refused, refuse
 from generator.selection import Shard
 
 ROW = manifest.Row(
@@ -109,3 +110,27 @@ def test_a_newer_form_is_refused_and_a_field_more_is_not(tmp_path: Path) -> None
     assert list(manifest.read(tmp_path)) == [ROW]
     path.write_text(json.dumps({**values, "schema": 2}) + "\n", "utf-8")
     assert "a manifest of form 2; this gen-seed knows 1" in refused(tmp_path)
+
+
+def test_rows_of_what_fails_are_taken_away_again(tmp_path: Path) -> None:
+    with journal.opened(tmp_path, None) as book:
+        with book.adding([ROW]):
+            pass
+        before = (tmp_path / "manifest.jsonl").read_bytes()
+        with suppress(Refused), book.adding([with_node("n8"), with_node("n9")]):
+            assert manifest.read(tmp_path).nodes() == ["n7", "n8", "n9"]
+            raise refuse("the ledger does not take it")
+        assert (tmp_path / "manifest.jsonl").read_bytes() == before
+
+
+def test_rows_are_added_behind_the_last_whole_one(tmp_path: Path) -> None:
+    put(tmp_path / "manifest.jsonl", ROW)
+    with (tmp_path / "manifest.jsonl").open("ab") as file:
+        file.write(b'{"schema":1,"node":"n8')
+    with journal.opened(tmp_path, None) as book:
+        with book.adding([with_node("n3")]):
+            pass
+        assert manifest.read(tmp_path).nodes() == ["n3", "n7"]
+        book.finish(set())
+    put(tmp_path / "wanted", with_node("n3"), ROW)
+    assert (tmp_path / "manifest.jsonl").read_bytes() == (tmp_path / "wanted").read_bytes()
