@@ -72,7 +72,7 @@ def test_templates_that_do_not_quote(tmp_path: Path) -> None:
     checker.check(made, spec("n7"))
     # A reader takes this one for nothing.
     refused(
-        checker, render.render(spec("yes"), identity.placeholder("yes"), templates), spec("yes")
+        checker, render.render(spec("null"), identity.placeholder("null"), templates), spec("null")
     )
 
 
