@@ -189,6 +189,13 @@ def test_no_program_is_run(fleet: Fleet, tmp_path: Path) -> None:
     assert len(ledger.reading(fleet.pki)) == COUNT
 
 
+def test_a_folder_of_another_format(fleet: Fleet) -> None:
+    fleet("build", "--all", "--as", "dir", "-d", "folders")
+    assert told(fleet, "-d", "folders", code=0) == [f"folders: {COUNT} unchanged"]
+    (fleet.root / "folders/n3/meta-data").unlink()
+    assert told(fleet, "-d", "folders")[1:] == ["n3 is not what was built, on 1 node: n3"]
+
+
 def test_the_snapshots_have_their_own_command(fleet: Fleet) -> None:
     fleet("build", "--all", "--identity", "placeholder", "-d", "snapshots")
     done = fleet("diff", "-d", "snapshots", "--as", "dir", check=False)

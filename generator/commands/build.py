@@ -2,70 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from generator.cli import passphrase_option, pki_option, say, tell, workspace_option
-from generator.commands import choosing
+from generator.cli import passphrase_option, pki_option, workspace_option
+from generator.commands import building, choosing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from generator.build import Batch
-    from generator.journal import Journal
-    from generator.manifest import Manifest
-    from generator.plan import Basis
     from generator.selection import Shard
-    from generator.survey import Survey
-
-_REPORTED = (
-    *("artifact", "sha256", "bytes", "instance_id", "serial", "not_before", "not_after"),
-    *("identity", "spec_sha256"),
-)
-
-
-@click.command()
-@choosing.options
-@click.option("--fresh", is_flag=True, help="Make every seed, with a new certificate.")
-@click.option("--reuse", is_flag=True, help="The stored identities; stores those there are not.")
-@click.option(
-    "--identity",
-    type=click.Choice(["placeholder"]),
-    help="A fixed stand-in that no cluster accepts: for review, and for comparison in CI.",
-)
-@click.option(
-    "--check",
-    "check_only",
-    is_flag=True,
-    help="With placeholder: write nothing, show what is not up to date.",
-)
-@click.option("--keep-going", is_flag=True, help="Leave out the nodes that are wrong.")
-@click.option("-v", "--verbose", is_flag=True, help="A line for each node, and all warnings.")
-@click.option(
-    "--format", "report", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
-@pki_option
-@passphrase_option
-@workspace_option
-@click.pass_obj
-def command(folder: Path, /, **options: Any) -> None:
-    """Write the seeds of NODEs, or of all, into a folder, and a manifest of what was made.
-
-    Made is what is new, changed or missing, or has a certificate that ends soon or was revoked;
-    the rest is left as it is. Nothing is written or issued if any node is wrong. After an
-    interruption the next run goes on where this one stopped.
-    """
-    wanted = Wanted(**options)
-    wanted.check()
-    if wanted.check_only:
-        _check(folder, wanted)
-    else:
-        _build(folder, wanted)
 
 
 @dataclass(frozen=True)
@@ -110,186 +58,40 @@ class Wanted:
             raise click.UsageError("--check compares snapshots: add --identity placeholder")
 
 
-def _build(folder: Path, wanted: Wanted) -> None:
-    from generator import journal, manifest
+@click.command()
+@choosing.options
+@click.option("--fresh", is_flag=True, help="Make every seed, with a new certificate.")
+@click.option("--reuse", is_flag=True, help="The stored identities; stores those there are not.")
+@click.option(
+    "--identity",
+    type=click.Choice(["placeholder"]),
+    help="A fixed stand-in that no cluster accepts: for review, and for comparison in CI.",
+)
+@click.option(
+    "--check",
+    "check_only",
+    is_flag=True,
+    help="With placeholder: write nothing, show what is not up to date.",
+)
+@click.option("--keep-going", is_flag=True, help="Leave out the nodes that are wrong.")
+@click.option("-v", "--verbose", is_flag=True, help="A line for each node, and all warnings.")
+@click.option(
+    "--format", "report", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+@pki_option
+@passphrase_option
+@workspace_option
+@click.pass_obj
+def command(folder: Path, /, **options: Any) -> None:
+    """Write the seeds of NODEs, or of all, into a folder, and a manifest of what was made.
 
-    run = _Run(folder, wanted)
-    # Nothing is made, not even the folder, where something is wrong.
-    early = None if run.out.is_dir() else run.survey(manifest.read(run.out))
-    with journal.opened(run.out, wanted.shard) as book:
-        if early is None or manifest.paths(run.out):  # or another build was first
-            early = run.survey(manifest.read(run.out))
-        basis, found = early
-        run.make(basis, found, book)
-        run.finish(basis, book)
-    run.report(basis, found)
-    if run.failed:
-        raise click.exceptions.Exit(1)
-
-
-class _Run:
-    def __init__(self, folder: Path, wanted: Wanted) -> None:
-        from generator import selection, workspace
-
-        self.wanted = wanted
-        self.processes = choosing.processes(wanted.jobs)
-        self.place = workspace.open_workspace(folder)
-        self.out = choosing.folder(folder, wanted.out)
-        self.nodes = selection.select(
-            self.place, wanted.nodes, wanted.group, wanted.shard, self.processes
-        )
-        self.issuer = choosing.issuer(self.place, wanted.pki, wanted.passphrase_file)
-        self.made = 0
-        self.names: set[str] = set()
-        self.refused: set[str] = set()
-        self.warned = 0
-        self.failed = False
-
-    def survey(self, there: Manifest) -> tuple[Basis, Survey]:
-        """Look at all nodes; raise `Refused` where one is wrong and is not to be left out."""
-        from generator import survey
-        from generator.problem import Refused
-
-        wanted = self.wanted
-        basis = choosing.basis(
-            self.place,
-            self.out,
-            there,
-            wanted.format,
-            self.issuer,
-            placeholder=wanted.placeholder,
-            reuse=wanted.reuse,
-            fresh=wanted.fresh,
-        )
-        with self._progress("checking", len(self.nodes)) as move:
-            found = survey.survey(
-                basis,
-                self.nodes,
-                self.processes,
-                lambda part: move(len(part.plans) + len(part.refused)),
-            )
-        if errors := found.problems():
-            if not wanted.keep_going or self.place.problems:
-                raise Refused(errors)
-            tell(errors)
-            self.failed = True
-        self.refused = set(found.refused)
-        return basis, found
-
-    def make(self, basis: Basis, found: Survey, book: Journal) -> None:
-        """Make the seeds, and tell of each part when it counts."""
-        from generator import build
-
-        if not found.kept.count:
-            return
-        by = None
-        if not basis.compared:
-            by = build.signing(basis, self.issuer, unstored=found.unstored)
-            tell(by.notes if by else ())
-            say(f"{found.kept.count} seeds: {by.origin if by else 'identities reused'}")
-        with self._progress("building", found.kept.count) as move:
-            batches = build.build(
-                basis,
-                self.issuer,
-                by,
-                found.kept,
-                found.refused,
-                book,
-                self.processes,
-                keep_going=self.wanted.keep_going,
-            )
-            with closing(batches):
-                for batch in batches:
-                    move(len(batch.made))
-                    self._count(batch)
-
-    def _count(self, batch: Batch) -> None:
-        errors = [problem for problem in batch.problems if problem.severity == "error"]
-        self.failed = self.failed or bool(errors)
-        self.warned += len(batch.problems) - len(errors)
-        tell(batch.problems if self.wanted.verbose else errors)
-        self.refused |= set(batch.refused)
-        for row in (one.row for one in batch.made if one.staged):
-            self.made += 1
-            if self.wanted.report == "json":
-                self.names.add(row.node)
-            if self.wanted.verbose:
-                end = f"certificate {row.serial}, ends on {row.not_after[:10]}"
-                say(f"{row.node}: {self.out / row.artifact}, {end}")
-
-    def finish(self, basis: Basis, book: Journal) -> None:
-        """Bring the manifest into order, and tell of seeds whose nodes are no more."""
-        from generator import artifact, plan
-
-        gone = []
-        if self.wanted.every or self.wanted.shard:
-            gone = plan.gone(basis.manifest, self.place, self.wanted.shard)
-        left = {row.node for row in gone if artifact.size(self.out, row.node, row.form) is not None}
-        book.finish({row.node for row in gone} - left)
-        for row in gone:
-            if row.node in left:
-                say(f"{row.node} is no node any more: rm -r {self.out / row.artifact}")
-
-    def report(self, basis: Basis, found: Survey) -> None:
-        """Say what became of the nodes."""
-        if self.wanted.report == "json":
-            self._json()
-            return
-        warnings = found.problems("warning")
-        if self.wanted.verbose:
-            tell(warnings)
-        elif self.warned or warnings:
-            say(f"{self.warned + len(warnings)} warnings: -v shows them")
-        if found.soon:
-            names = ", ".join(found.soon[:8]) + (" …" if len(found.soon) > 8 else "")  # noqa: PLR2004
-            say(f"stored identities that end soon: {names}; another: gen-seed NODE --renew")
-        refused = f", {len(self.refused)} refused" if self.refused else ""
-        unchanged = len(self.nodes) - self.made - len(self.refused)
-        say(f"{self.out}: {self.made} made, {unchanged} unchanged{refused}")
-        if self.made and not basis.compared:
-            say(f"each holds a private key: keep {self.out} as you keep keys")
-
-    def _json(self) -> None:
-        from generator import manifest
-
-        there = manifest.read(self.out)
-        click.echo('{"schema": 1, "nodes": [', nl=False)
-        for number, node in enumerate(self.nodes):
-            row = there.get(node)
-            values: dict[str, Any] = {"node": node, "state": self._state(node)}
-            values |= {name: row and getattr(row, name) for name in _REPORTED}
-            click.echo(f"{',' if number else ''}\n  {json.dumps(values)}", nl=False)
-        click.echo("\n]}")
-
-    def _state(self, node: str) -> str:
-        if node in self.refused:
-            return "refused"
-        return "made" if node in self.names else "unchanged"
-
-    @contextmanager
-    def _progress(self, label: str, length: int) -> Iterator[Callable[[int], None]]:
-        shown = self.wanted.report == "text" and not self.wanted.verbose
-        with choosing.progress(label, length, shown=shown) as move:
-            yield move
-
-
-def _check(folder: Path, wanted: Wanted) -> None:
-    from generator import files, manifest, snapshot
-
-    run = _Run(folder, wanted)
-    basis, found = run.survey(manifest.read(run.out))
-    differing = 0
-    for text in snapshot.compare(basis, found.kept, run.processes):
-        differing += 1
-        files.put_stdout(text.encode())
-    for name in snapshot.strays(basis, wanted.shard):
-        differing += 1
-        say(f"{run.out / name} is of no node: rm -r {run.out / name}")
-    if differing:
-        say(
-            f"{differing} of {len(run.nodes)} snapshots in {run.out} are not up to date; to make"
-            " them so, run this without --check and review what changes"
-        )
-    if differing or run.failed:
-        raise click.exceptions.Exit(1)
-    say(f"{run.out}: {len(run.nodes)} snapshots are up to date")
+    Made is what is new, changed or missing, or has a certificate that ends soon or was revoked;
+    the rest is left as it is. Nothing is written or issued if any node is wrong. After an
+    interruption the next run goes on where this one stopped.
+    """
+    wanted = Wanted(**options)
+    wanted.check()
+    if wanted.check_only:
+        building.check(folder, wanted)
+    else:
+        building.build(folder, wanted)

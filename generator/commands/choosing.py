@@ -47,7 +47,7 @@ def options(command: Any) -> Any:
             "--as",
             "form",
             type=click.Choice(FORMATS),
-            help="What a seed is [default: iso; dir with the placeholder].",
+            help="What a seed is [default: iso, dir with a placeholder; for diff what is there].",
         ),
         click.option(
             "-d",

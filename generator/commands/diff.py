@@ -44,11 +44,13 @@ def command(folder: Path, /, **options: Any) -> None:
     jobs = choosing.processes(options["jobs"])
     nodes = selection.select(place, options["nodes"], options["group"], part, jobs)
     out = choosing.folder(folder, options["out"])
+    there = manifest.read(out)
+    first = there.first()
     basis = choosing.basis(
         place,
         out,
-        manifest.read(out),
-        options["form"] or "iso",
+        there,
+        options["form"] or (first.form if first else "iso"),
         choosing.issuer(place, options["pki"], None),
         placeholder=False,
         reuse=options["reuse"],
