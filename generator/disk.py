@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import struct
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,8 @@ def is_qcow2(head: bytes) -> bool:
 def kind(path: Path) -> str:
     """Return ``qcow2``, ``raw``, or nothing for a file that is no disk image. Raises `Refused`."""
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return ""  # to read a FIFO would wait for ever, and a device is no file of an image
         with path.open("rb") as file:
             if is_qcow2(file.read(_HEAD)):
                 return "qcow2"

@@ -474,6 +474,15 @@ def test_what_is_no_disk_is_refused(fleet: Fleet, tmp_path: Path, data: bytes) -
     assert sorted(p.name for p in tmp_path.iterdir()) == ["disk", "site"]
 
 
+def test_what_is_no_file_is_refused(fleet: Fleet, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    fifo, missing = str(tmp_path / "fifo"), str(tmp_path / "missing")
+    assert f"{fifo} is no disk image" in bake(fleet, "--image", fifo, check=False)
+    assert f"cannot read {missing}: no such file" in bake(fleet, "--image", missing, check=False)
+    said = fleet("inspect", fifo, check=False).stderr
+    assert f"{fifo} is not a regular file" in said.decode()
+
+
 def key_in(path: Path, key: str) -> bool:
     return key.encode() in path.read_bytes()
 

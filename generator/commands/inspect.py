@@ -62,11 +62,13 @@ def _image_kind(path: Path) -> str:
 
     if path.is_dir():
         return "root filesystem" if (path / "etc").is_dir() or (path / "usr").is_dir() else ""
+    if not path.is_file():
+        return ""  # who reads it will say so
     try:
         with path.open("rb") as file:
             head = file.read(40 << 10)
     except OSError:
-        return ""  # who reads it will say so
+        return ""
     if head[257:262] == b"ustar":
         return "tar"
     if head[32769:32774] == b"CD001" or vfat.is_vfat(head):
