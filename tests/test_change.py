@@ -11,7 +11,9 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,10 +26,12 @@ from stand_in import (
     CONF,
     DASH,
     FIRST,
+    SHELLS,
     SUMS,
     SYSTEMCTL,
     Node,
     authority,
+    available,
     files_of,
     node_in,
     release_of,
@@ -65,11 +69,14 @@ def apply(node: Node, text: str, *arguments: str) -> str:
     (node.root / "seed").write_text(text)
     node.install("systemctl", SYSTEMCTL + '[ "$1" != start ] || exit 0\n')
     # Nobody answers here: the unit is run below.
-    script = node.root / "usr/local/lib/llmgw/onboard"
-    waits = script.read_text()
+    waits = (node.root / "usr/local/lib/llmgw/onboard").read_text()
+    script = node.root / "impatient"
     script.write_text(waits.replace('-ge "$wait_limit"', "-ge 0"))
-    done = node.ask("apply", str(node.root / "seed"), *arguments)
-    script.write_text(waits)
+    done = subprocess.run(
+        [*node.shell, str(script), "apply", str(node.root / "seed"), *arguments],
+        env=node.environ, text=True, check=False, timeout=60,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
     return "" if "no verdict after" in done.stdout else done.stdout
 
 
@@ -134,9 +141,7 @@ def test_on_standard_input_plain_or_compressed(node: Node, wrap: object) -> None
 def test_the_same_seed_again_writes_nothing(node: Node) -> None:
     before, calls = tree(node), node.calls()
     assert "nothing to do" in apply(node, user_data(files_of(FIRST)))
-    assert {n: s for n, s in tree(node).items() if "lib/llmgw/onboard" not in n} == {
-        n: s for n, s in before.items() if "lib/llmgw/onboard" not in n
-    }
+    assert tree(node) == before
     assert node.calls() == calls
 
 
@@ -302,7 +307,7 @@ def test_a_seed_that_is_refused_changes_nothing(node: Node, case: str) -> None:
     assert "Traceback" not in said
     after = tree(node)
     changed = {name for name in {*before, *after} if before.get(name) != after.get(name)}
-    assert changed == {"usr/local/lib/llmgw/onboard"}  # by the test itself
+    assert changed == set()
     assert node.calls() == calls
     assert list((node.root / "run/llmgw-onboard").glob("given*")) == []
 
@@ -580,3 +585,120 @@ def test_an_edit_is_kept_before_cloud_init_writes_over_it(node: Node) -> None:
     assert node.ask("keep", "n7").returncode == 0
     (kept,) = agent.parent.glob("*.before-*")
     assert kept.read_text() == "edited\n"
+
+
+def test_the_old_seed_again_ends_one_that_waits(node: Node) -> None:
+    """Attached again, or applied again: it must not be taken up when its release appears."""
+    copy = node.root / COPY
+    copy.parent.mkdir(parents=True)
+    old, new = user_data(files_of(FIRST)), user_data(files_of(SECOND))
+    copy.write_text(old)
+    node.onboard("")
+    (node.root / "release").unlink()
+    copy.write_text(new)
+    node.onboard("next try")
+    assert node.status()["release"] == "v1"  # the one that runs
+    copy.write_text(old)
+    (node.root / "release").write_bytes(BETTER)
+    assert "applied already" in node.onboard()
+    (node.root / "release").unlink()
+    apply(node, new)
+    node.onboard("next try")
+    assert "nothing to do" not in apply(node, old)
+    (node.root / "release").write_bytes(BETTER)
+    node.onboard()
+    assert is_this(node, files_of(FIRST))
+    assert staged(node) == []
+
+
+def test_what_the_new_seed_does_not_say_is_not_taken_from_the_old(node: Node) -> None:
+    """Its release has no digest for this machine: the old one's must not do for it."""
+    (node.root / "release").write_bytes(BETTER)
+    files = files_of(SECOND)
+    conf = files[f"/{CONF}"].splitlines(keepends=True)
+    files[f"/{CONF}"] = "".join(line for line in conf if not line.startswith("sha256_"))
+    apply(node, user_data(files))
+    assert "release v2 has no digest for this machine's" in node.onboard("next try")
+    assert is_this(node, files_of(FIRST))
+
+
+def test_l1_what_waited_on_the_first_is_not_taken_up_by_its_clone(node: Node) -> None:
+    (node.root / "release").unlink()
+    apply(node, user_data(files_of(SECOND)))
+    node.onboard("next try")
+    files = files_of(replace(FIRST, node_id="n8"))
+    copy = node.root / COPY
+    copy.parent.mkdir(parents=True)
+    copy.write_text(user_data(files))
+    sums = json.loads(user_data(files).partition("\n")[2])["write_files"][-1]["content"]
+    for path, content in {**files, f"/{SUMS}": sums}.items():
+        (node.root / path[1:]).write_text(content)
+    (node.root / "release").write_bytes(BETTER)
+    node.onboard()
+    assert is_this(node, files)
+
+
+def test_two_broken_releases_go_back_to_the_same_one(node: Node) -> None:
+    for version in ("v2", "v3"):
+        broken = BROKEN + version.encode()
+        (node.root / "release").write_bytes(broken)
+        seed = replace(SECOND, release=release_of(broken, version))
+        apply(node, user_data(files_of(seed)))
+        node.install("systemctl", FRAGILE)
+        node.onboard()
+        assert (node.binary.read_bytes(), node.status()["release"]) == (BINARY, "v1")
+    # A better one ends what was said of them.
+    (node.root / "release").write_bytes(BETTER)
+    better = user_data(files_of(replace(SECOND, release=release_of(BETTER, "v4"))))
+    apply(node, better)
+    node.onboard()
+    assert "nothing to do" in apply(node, better)
+
+
+def test_an_edit_that_the_agent_may_have_read_is_undone_in_it_too(node: Node) -> None:
+    (node.root / "etc/llmgw/agent.yaml").write_text("edited\n")
+    (node.root / "calls").unlink()
+    apply(node, user_data(files_of(replace(FIRST, onboard=spec.Onboard(wait="300s")))))
+    node.onboard()
+    assert "restart --no-block llmgw-agent.service\n" in node.calls()
+
+
+def test_the_same_seed_mends_a_file_that_is_gone(node: Node) -> None:
+    (node.root / "etc/llmgw/agent.yaml").unlink()
+    assert apply(node, user_data(files_of(FIRST))) == ""
+    node.onboard()
+    assert is_this(node, files_of(FIRST))
+
+
+def test_another_nodes_seed_is_refused_before_the_first_is_applied(tmp_path: Path) -> None:
+    node = node_in(tmp_path, DASH)
+    said = apply(node, user_data(files_of(replace(FIRST, node_id="n8"))))
+    assert "that is the seed of n8, and this machine is n7" in said
+
+
+@pytest.mark.parametrize("shell", available())
+def test_x1_an_apply_that_is_broken_off_leaves_no_key(tmp_path: Path, shell: str) -> None:
+    """Ctrl-C, or the terminal gone, while it reads; one at a time is at work."""
+    node = node_in(tmp_path, SHELLS[shell])
+    with subprocess.Popen(
+        node.command("apply", "-"), env=node.environ, stdin=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdin
+        process.stdin.write(user_data(files_of(SECOND)).encode()[:5000])
+        process.stdin.flush()
+        given = tmp_path / "run/llmgw-onboard/given"
+        deadline = time.monotonic() + 60
+        while not given.exists() or not given.stat().st_size:
+            assert time.monotonic() < deadline
+        assert "another apply is at work" in apply(node, user_data(files_of(SECOND)))
+        os.killpg(process.pid, signal.SIGHUP)
+    assert list(given.parent.glob("given*")) == []
+
+
+def test_the_root_leaves_the_system_when_the_agent_alone_shall_trust_it(node: Node) -> None:
+    root = node.root / "usr/local/share/ca-certificates/llmgw-ca.crt"
+    assert root.exists()
+    apply(node, user_data(files_of(replace(FIRST, trust="agent"))))
+    node.onboard()
+    assert not root.exists()
+    assert "update-ca-certificates --fresh\n" in node.calls()
