@@ -54,7 +54,7 @@ def load(
     `Refused` with everything that keeps this authority from issuing at `now`.
     """
     for name in ("ca.pem", custody.KEY):
-        if _missing(folder / name):
+        if custody.missing(folder / name):
             raise refuse(f"no authority in {folder}: {name} is missing", _INIT)
     key_path = folder / custody.KEY
     problems = custody.tracked(folder)
@@ -94,20 +94,9 @@ def load(
     return made, tuple(custody.exposed(folder))
 
 
-def _missing(path: Path) -> bool:
-    """Tell whether a file is not there; one that we may not look at counts as there."""
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False
-    return False
-
-
 def check_free(folder: Path) -> None:
     """Refuse a folder that has an authority."""
-    if not _missing(folder / "ca.pem"):
+    if not custody.missing(folder / "ca.pem"):
         raise refuse(f"{folder / 'ca.pem'} is there already", "it was left as it is")
 
 
@@ -129,7 +118,7 @@ def create(  # noqa: PLR0913, PLR0917 - what `ca init` asks for
     ask = (lambda: passphrase) if passphrase else None
     check_free(folder)
     key_path = folder / custody.KEY
-    fresh = _missing(key_path)
+    fresh = custody.missing(key_path)
     key = (
         certificate.KINDS[kind]()
         if fresh

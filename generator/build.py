@@ -19,6 +19,7 @@ from generator import (
     artifact,
     attachments,
     chain,
+    custody,
     fields,
     files,
     issue,
@@ -81,6 +82,7 @@ def signing(basis: Basis, issuer: issue.Issuer, *, unstored: bool) -> issue.Sign
         if kept and issuer.ask and pem.is_encrypted(pem.read(kept)):
             issuer.ask()
         return None
+    custody.check_there(issuer.folder, key=not issuer.command)
     with ledger.opened(issuer.folder):
         pass  # that it takes rows is known before anything is signed
     return issue.signing(issuer, basis.now)

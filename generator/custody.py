@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from generator import files
-from generator.problem import Problem
+from generator.problem import Problem, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +39,27 @@ def named(
     if asked := option or environ.get("GEN_SEED_PKI"):
         return Path(asked)
     return workspace / configured if configured else None
+
+
+def check_there(folder: Path, *, key: bool = True) -> None:
+    """Refuse a folder that holds no authority, before anything is written to it."""
+    for name in ("ca.pem", KEY) if key else ("ca.pem",):
+        if missing(folder / name):
+            raise refuse(
+                f"no authority in {folder}: {name} is missing",
+                "make an authority with 'gen-seed ca init', or name one with --pki",
+            )
+
+
+def missing(path: Path) -> bool:
+    """Tell whether a file is not there; one that we may not look at counts as there."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def exposed(folder: Path) -> list[Problem]:

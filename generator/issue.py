@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from generator import authority, chain, ledger, signer, standing, store
+from generator import authority, chain, custody, ledger, signer, standing, store
 from generator import identity as identities
 from generator import spec as specs
 from generator.problem import Problem, refuse
@@ -90,6 +90,7 @@ def obtain(spec: Spec, wanted: Wanted, issuer: Issuer, now: datetime) -> Iterato
         return
     place = wanted.identities or issuer.folder / store.NAME
     if wanted.renew or not os.path.lexists(store.path(place, node)):
+        custody.check_there(issuer.folder, key=not issuer.command)
         patience = _WAIT + (issuer.command.timeout if issuer.command else 0)
         with store.locked(place, patience):
             # Another process may have stored one while this one waited.

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from generator import files
+from generator import custody, files
 from generator.chain import signed_by
 from generator.problem import Refused, refuse
 
@@ -191,6 +191,7 @@ def read_trust(
     (several during a rollover); whatever else ``ca.pem`` holds is an intermediate.
     Needs no private key. Raises `Refused`.
     """
+    custody.check_there(folder, key=False)
     path = folder / "ca.pem"
     found = dict.fromkeys(certificates(read(path), str(path)))
     apart = folder / "root.pem"

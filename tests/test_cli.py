@@ -340,3 +340,16 @@ def test_l2_nothing_goes_by_the_machine_id(fleet: Fleet) -> None:
     made = b"".join(path.read_bytes() for path in (fleet.root / "made").iterdir())
     assert b"node_id: n7" in made
     assert b"machine-id" not in made
+
+
+@pytest.mark.parametrize("command", [["n7", "--reuse"], ["build", "--all"], ["n7"], ["ca", "show"]])
+def test_without_an_authority_nothing_is_made_and_the_way_out_is_said(
+    fleet: Fleet, tmp_path: Path, command: list[str]
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    done = fleet(*command, "--pki", str(empty), check=False)
+    assert done.returncode == 1
+    assert f"no authority in {empty}: ca.pem is missing".encode() in done.stderr
+    assert b"hint: make an authority with 'gen-seed ca init', or name one with --pki" in done.stderr
+    assert list(empty.iterdir()) == []

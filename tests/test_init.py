@@ -99,3 +99,21 @@ def test_the_workspace_may_be_named_with_c_too(tmp_path: Path) -> None:
         gen_seed(*arguments, "--no-ca", cwd=tmp_path)
         assert (tmp_path / ("a", "b", "c/d")[number] / "fleet.yaml").exists()
     assert not (tmp_path / "fleet.yaml").exists()
+
+
+def test_git_sees_no_seed_but_the_placeholders(root: Path) -> None:
+    init(root, "--new-ca")
+    seeds = ("n7.iso", "n7.user-data", "seeds/n7.user-data", "seeds/n8/user-data", "out/n9.iso")
+    placeholders = ("snapshots/n7.user-data", "snapshots/n8/user-data")
+    for name in (*seeds, *placeholders):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    subprocess.run(["git", "-C", root, "init", "-q"], check=True)
+    seen = subprocess.run(
+        ["git", "-C", root, "ls-files", "--others", "--exclude-standard"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    assert set(seen) & {*seeds, *placeholders} == set(placeholders)
+    assert not [name for name in seen if name.startswith("pki/")]
