@@ -15,7 +15,7 @@ from generator.problem import Problem, Refused, refuse
 from generator.spec import Release
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from generator.checksums import Checksums
     from generator.fetch import Access, Fetched
@@ -29,7 +29,6 @@ _BESIDE = (
 _EACH = ("{name}.sha256", "{name}.sha256sum")
 # Buckets answer 403 for what is not there.
 _ABSENT = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE, HTTPStatus.FORBIDDEN)
-_PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -76,23 +75,28 @@ def find(wanted: Wanted, access: Access, say: Callable[[str], None]) -> tuple[Di
     failed: list[Problem] = []
     for place in wanted.places:
         try:
-            return tuple(_find(replace(wanted, places=(place,)), access, say))
+            one = replace(wanted, places=(place,))
+            return tuple(stated(one, access, say) or _first_use(one, access, say))
         except Failed as failure:
             failed += failure.problems
     raise Refused(dict.fromkeys(failed))  # a checksum file's failure once, not for each place
 
 
-def _find(wanted: Wanted, access: Access, say: Callable[[str], None]) -> Iterator[Digest]:
-    (place,) = wanted.places
-    if wanted.sums:
-        arch = wanted.architectures[0]
-        sums = _read(wanted.fill(wanted.sums, arch), access, say)
-        return listed(wanted, dict.fromkeys(wanted.architectures, sums))
-    found = beside(wanted, access, say) if is_url(place) else {}
-    return listed(wanted, found) if found else _first_use(wanted, access, say)
+def stated(wanted: Wanted, access: Access, say: Callable[[str], None]) -> Sequence[Digest]:
+    """Return what a checksum file says of the binaries at the one place; nothing where none is.
+
+    It is the file that was asked for, or else one beside the binaries. Raises `Refused` for
+    what it lacks.
+    """
+    if not wanted.sums:
+        (place,) = wanted.places
+        return tuple(_listed(wanted, _beside(wanted, access, say) if is_url(place) else {}))
+    arch = wanted.architectures[0]
+    sums = _read(wanted.fill(wanted.sums, arch), access, say)
+    return tuple(_listed(wanted, dict.fromkeys(wanted.architectures, sums)))
 
 
-def beside(wanted: Wanted, access: Access, say: Callable[[str], None]) -> Mapping[str, Checksums]:
+def _beside(wanted: Wanted, access: Access, say: Callable[[str], None]) -> Mapping[str, Checksums]:
     """Return the checksum file beside the binaries, by architecture; nothing where none is."""
     (place,) = wanted.places
     urls = {arch: wanted.fill(place, arch) for arch in wanted.architectures}
@@ -134,17 +138,17 @@ def _read(place: str, access: Access, say: Callable[[str], None]) -> Checksums:
     if not is_url(place):
         return checksums.parse(files.read(Path(place)), place)
     data, found = fetch.text(place, access)
-    say(_fetched(place, found))
+    say(_came(place, found))
     return checksums.parse(data, fetch.shown(place))
 
 
-def _fetched(url: str, found: Fetched) -> str:
+def _came(url: str, found: Fetched) -> str:
     host = urlsplit(fetch.shown(url)).netloc
     elsewhere = f", which sent on to {found.place}" if urlsplit(found.place).netloc != host else ""
     return f"fetched {fetch.shown(url)}{elsewhere}"
 
 
-def listed(wanted: Wanted, sums: Mapping[str, Checksums]) -> Iterator[Digest]:
+def _listed(wanted: Wanted, sums: Mapping[str, Checksums]) -> Iterator[Digest]:
     """Yield what checksum files say of the binaries; raise `Refused` for what they lack."""
     (place,) = wanted.places
     refusals: list[Problem] = []
@@ -157,7 +161,7 @@ def listed(wanted: Wanted, sums: Mapping[str, Checksums]) -> Iterator[Digest]:
             refusals += _lacks(wanted, arch, "", refused.problems[0]).problems
             continue
         found += 1
-        yield Digest(arch, told(file), digest, file_sums.source, first_use=False)
+        yield Digest(arch, _told(file), digest, file_sums.source, first_use=False)
     if refusals and not (wanted.some and found):
         raise Refused(refusals)
 
@@ -175,22 +179,21 @@ def _first_use(wanted: Wanted, access: Access, say: Callable[[str], None]) -> It
     (place,) = wanted.places
     found, absent = 0, None
     for arch in wanted.architectures:
-        file = wanted.fill(place, arch)
         try:
-            digest = digest_of(file, access, say)
+            digest = fetched(arch, wanted.fill(place, arch), access, say)
         except Failed as failure:
             if not (wanted.some and failure.status == HTTPStatus.NOT_FOUND):
                 raise
             absent = failure
             continue
         found += 1
-        yield Digest(arch, told(file), digest, told(file), first_use=True)
+        yield digest
     if absent and not found:
         raise absent
 
 
-def digest_of(place: str, access: Access, say: Callable[[str], None]) -> str:
-    """Return the digest of a binary at a URL or path. Raises `Refused`."""
+def fetched(arch: str, place: str, access: Access, say: Callable[[str], None]) -> Digest:
+    """Return the digest of a binary at a URL or path, by itself. Raises `Refused`."""
     start = bytearray()
     if is_url(place):
 
@@ -199,7 +202,7 @@ def digest_of(place: str, access: Access, say: Callable[[str], None]) -> str:
                 start.extend(piece[:64])
 
         found = fetch.fetch(place, access, take)
-        say(_fetched(place, found))
+        say(_came(place, found))
         digest = found.sha256
     else:
         data = files.read(Path(place), limit=fetch.BINARY)
@@ -208,10 +211,10 @@ def digest_of(place: str, access: Access, say: Callable[[str], None]) -> str:
     if not start.strip() or start.lstrip().startswith(b"<"):
         what = "a web page" if start.strip() else "empty"
         hint = "a server that wants a login answers so: --header-file FILE"
-        raise refuse(f"{told(place)} is {what}, and no binary", hint)
-    return digest
+        raise refuse(f"{_told(place)} is {what}, and no binary", hint)
+    return Digest(arch, _told(place), digest, _told(place), first_use=True)
 
 
-def told(place: str) -> str:
+def _told(place: str) -> str:
     """Return a URL or path as it may be told."""
     return fetch.shown(place) if is_url(place) else place

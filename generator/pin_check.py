@@ -6,14 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from generator import pin
-from generator.pin import Digest
 from generator.problem import Problem, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from generator.fetch import Access
-    from generator.pin import Wanted
+    from generator.pin import Digest, Wanted
 
 
 def check(
@@ -45,16 +44,13 @@ def check(
 
 def _looks(
     wanted: Wanted, access: Access, say: Callable[[str], None]
-) -> Iterator[Callable[[], list[Digest]]]:
+) -> Iterator[Callable[[], Sequence[Digest]]]:
     first = replace(wanted, places=wanted.places[:1])
-    if pin.is_url(first.places[0]):
-        yield lambda: list(pin.listed(first, pin.beside(first, access, say)))
+    yield lambda: pin.stated(first, access, say)
     for place in wanted.places:
         for arch in wanted.architectures:
-            file = wanted.fill(place, arch)
 
-            def look(arch: str = arch, file: str = file) -> list[Digest]:
-                digest = pin.digest_of(file, access, say)
-                return [Digest(arch, pin.told(file), digest, pin.told(file), first_use=True)]
+            def look(arch: str = arch, file: str = wanted.fill(place, arch)) -> Sequence[Digest]:
+                return [pin.fetched(arch, file, access, say)]
 
             yield look

@@ -505,6 +505,32 @@ def test_check_looks_at_every_mirror(root: Path, ca: Authority) -> None:
         assert done.stderr.count(b"error: ") == 1
 
 
+def test_check_reads_the_checksum_file_that_it_is_given(root: Path, server: ReleaseServer) -> None:
+    pin(root, "v0.9.2")
+    for path, data in BINARIES.items():
+        (root / Path(path).name).write_bytes(data)
+    (root / "good").write_bytes(SUMS)
+    (root / "bad").write_bytes(SUMS.replace(sha(ARM64).encode(), sha(b"x").encode()))
+    (root / "short").write_bytes(SUMS.splitlines()[0])
+    said = f"llmgw-arm64 in bad has the digest {sha(b'x')}, and {sha(ARM64)} is pinned"
+    for place in (("--from", "llmgw-{arch}"), ()):
+        server.requests.clear()
+        found = json.loads(
+            pin(root, "--check", *place, "--checksums", "good", "--format", "json").stdout
+        )["binaries"]
+        assert [(row["source"] == "good", row["same"]) for row in found] == [
+            *[(True, True)] * 2,
+            *[(False, True)] * 2,
+        ]
+        assert "/v0.9.2/SHA256SUMS" not in server.requests
+        for name, why in [("none", "cannot read none"), ("bad", said), ("short", "has no arm64")]:
+            done = pin(root, "--check", *place, "--checksums", name, check=False)
+            assert (done.returncode, why in done.stderr.decode()) == (1, True), done.stderr
+            assert done.stderr.count(b"error: ") == 1
+    # --from without {arch} is such a file too.
+    assert said in pin(root, "--check", "--from", "bad", check=False).stderr.decode()
+
+
 def test_check_wants_something_pinned(root: Path) -> None:
     write(root, "schema: 1\n")
     assert "nothing is pinned" in refused(root, "--check")
