@@ -32,7 +32,7 @@ class Checksums:
 
         Its name counts, and, where several have that name, the folders before it.
         """
-        path = unquote(urlsplit(url).path)
+        path = unquote(urlsplit(url).path) if "://" in url else url
         name = PurePosixPath(path).name
         if [entry for entry, _ in self.entries] in ([""], ["-"]):
             return self.entries[0][1]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass, replace
+from functools import cache
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from generator import checksums, fetch, files
 from generator.fetch import Failed
@@ -89,8 +91,7 @@ def stated(wanted: Wanted, access: Access, say: Callable[[str], None]) -> Sequen
     what it lacks.
     """
     if not wanted.sums:
-        (place,) = wanted.places
-        return tuple(_listed(wanted, _beside(wanted, access, say) if is_url(place) else {}))
+        return tuple(_listed(wanted, _beside(wanted, access, say)))
     arch = wanted.architectures[0]
     sums = _read(wanted.fill(wanted.sums, arch), access, say)
     return tuple(_listed(wanted, dict.fromkeys(wanted.architectures, sums)))
@@ -99,35 +100,39 @@ def stated(wanted: Wanted, access: Access, say: Callable[[str], None]) -> Sequen
 def _beside(wanted: Wanted, access: Access, say: Callable[[str], None]) -> Mapping[str, Checksums]:
     """Return the checksum file beside the binaries, by architecture; nothing where none is."""
     (place,) = wanted.places
-    urls = {arch: wanted.fill(place, arch) for arch in wanted.architectures}
-    for pattern in _BESIDE:
-        if found := _at(_sibling(next(iter(urls.values())), pattern, wanted), access, say):
-            return dict.fromkeys(urls, found)
-    each = {}
-    for arch, url in urls.items():
-        for pattern in _EACH:
-            if found := _at(_sibling(url, pattern, wanted), access, say):
-                each[arch] = found
-                break
-    if each and not wanted.some and (lacking := urls.keys() - each.keys()):
-        arch = min(lacking)
-        name = _sibling(urls[arch], _EACH[0], wanted)
-        raise _lacks(wanted, arch, f"there is no {fetch.shown(name)}")
-    return each
+    binaries = {arch: wanted.fill(place, arch) for arch in wanted.architectures}
+    read = cache(lambda name: _at(name, access, say))
+    for patterns in (*zip(_BESIDE, strict=True), _EACH):
+        each: dict[str, Checksums] = {}
+        for arch, file in binaries.items():  # each architecture may have a folder of its own
+            found = (read(_sibling(file, pattern, wanted)) for pattern in patterns)
+            if first := next(filter(None, found), None):
+                each[arch] = first
+        if not each:
+            continue
+        if not wanted.some and (lacking := binaries.keys() - each.keys()):
+            arch = min(lacking)
+            name = _sibling(binaries[arch], patterns[0], wanted)
+            raise _lacks(wanted, arch, f"there is no {_told(name)}")
+        return each
+    return {}
 
 
-def _sibling(url: str, pattern: str, wanted: Wanted) -> str:
-    """Return the URL of a checksum file beside a binary's; what follows a '?' is kept."""
-    parts = urlsplit(url)
-    folder, _, name = parts.path.rpartition("/")
+def _sibling(place: str, pattern: str, wanted: Wanted) -> str:
+    """Return the URL, or path, of a checksum file beside a binary; what follows a '?' is kept."""
+    parts = urlsplit(place) if is_url(place) else SplitResult("", "", place, "", "")
+    folder, slash, name = parts.path.rpartition("/")
     stem = name.replace("_", "-").partition("-")[0]
     file = pattern.format(name=name, stem=stem, number=wanted.version.removeprefix("v"))
-    return urlunsplit(parts._replace(path=f"{folder}/{file}"))
+    path = f"{folder}{slash}{file}"
+    return urlunsplit(parts._replace(path=path)) if is_url(place) else path
 
 
-def _at(url: str, access: Access, say: Callable[[str], None]) -> Checksums | None:
+def _at(place: str, access: Access, say: Callable[[str], None]) -> Checksums | None:
+    if not is_url(place) and not os.path.lexists(place):
+        return None
     try:
-        return _read(url, access, say)
+        return _read(place, access, say)
     except Failed as failure:
         if failure.status in _ABSENT:
             return None

@@ -198,6 +198,47 @@ def test_binaries_on_this_disk(root: Path, server: ReleaseServer) -> None:
     assert server.requests == []
 
 
+def beside(root: Path, place: str, sums: str, arm64: bytes) -> None:
+    """Put binaries into a workspace, and what a checksum file says of them."""
+    said: dict[Path, str] = {}
+    for arch, stated in {"amd64": AMD64, "arm64": arm64}.items():
+        file, sum_file = (root / part.format(arch=arch) for part in (place, sums))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(AMD64 if arch == "amd64" else ARM64)
+        said[sum_file] = said.get(sum_file, "") + f"{sha(stated)}  {file.name}\n"
+    for path, text in said.items():
+        path.write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("place", "sums"),
+    [
+        ("./rel #1/llmgw-{arch}", "./rel #1/SHA256SUMS"),
+        ("llmgw-{arch}", "checksums.txt"),
+        ("rel/{arch}/llmgw", "rel/{arch}/SHA256SUMS"),
+        ("rel/llmgw-{arch}", "rel/llmgw-{arch}.sha256"),
+    ],
+)
+def test_a_checksum_file_beside_binaries_on_this_disk(root: Path, place: str, sums: str) -> None:
+    beside(root, place, sums, ARM64)
+    done = pin(root, "v0.9.2", "--from", place)
+    assert b"first use" not in done.stderr
+    assert (sha(AMD64) in read(root), sha(ARM64) in read(root)) == (True, True)
+    pin(root, "--check", "--from", place)
+    beside(root, place, sums, b"x")
+    done = pin(root, "--check", "--from", place, check=False)
+    assert done.returncode == 1
+    said = f"error: {place} in {sums} has the digest {sha(b'x')}, and {sha(ARM64)} is pinned"
+    assert said.format(arch="arm64") in done.stderr.decode()
+
+
+def test_an_architecture_without_a_checksum_file(root: Path) -> None:
+    beside(root, "rel/{arch}/llmgw", "rel/{arch}/SHA256SUMS", ARM64)
+    (root / "rel/arm64/SHA256SUMS").unlink()
+    said = pin(root, "v0.9.2", "--from", "rel/{arch}/llmgw", check=False).stderr.decode()
+    assert "error: v0.9.2 has no arm64: there is no rel/arm64/SHA256SUMS" in said
+
+
 def test_a_first_release(root: Path, server: ReleaseServer) -> None:
     write(root, "# nothing yet\n")
     pin(root, "v0.9.2", "--from", f"{server.url}/{{version}}/llmgw-{{arch}}")
