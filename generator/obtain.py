@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from generator.spec import Release
 
 
-def from_file(path: Path, release: Release, arch: str) -> bytes:
-    """Return the release out of a file. Raises `Refused` for anything else."""
+def from_file(path: Path, release: Release, arch: str, target: str) -> bytes:
+    """Return the release out of a file. Raises `Refused` for anything else.
+
+    `target` is what it is for, as a message calls it.
+    """
     found = attachments.named(files.read(path, limit=fetch.BINARY), str(path), release)
     data = found.get(f"llmgw-{arch}")
     if data is None:
-        raise refuse(f"{path} is {', '.join(found)}, and the image is for {arch}")
+        raise refuse(f"{path} is {', '.join(found)}, and {target} is for {arch}")
     return data
 
 

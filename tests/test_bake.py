@@ -198,12 +198,12 @@ def test_an_architecture_must_be_chosen_and_known(fleet: Fleet) -> None:
     content = json.loads((fleet.root / "fleet.yaml").read_text())
     content["release"]["sha256"]["arm64"] = "cd" * 32
     fleet.write(fleet=json.dumps(content))
-    assert "has binaries for amd64 and arm64\n  hint: --arch" in bake(
-        fleet, "--tar", "-", check=False
-    )
+    said = bake(fleet, "--tar", "-", check=False)
+    assert "has binaries for amd64 and arm64: which one is the tar for" in said
+    assert "\n  hint: --arch amd64\n" in said
     bake(fleet, "--tar", "-", "--arch", "amd64")
     said = bake(fleet, "--tar", "-", "--arch", "arm64", check=False)
-    assert "error: llmgw is llmgw-amd64, and the image is for arm64" in said
+    assert "error: llmgw is llmgw-amd64, and the tar is for arm64" in said
 
 
 @pytest.mark.parametrize(

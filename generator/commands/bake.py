@@ -27,7 +27,11 @@ _FAMILIES = ("debian", "rhel", "suse", "arch")
 @click.option("--tar", metavar="FILE|-", help="Write a tar, to be unpacked over an image.")
 @click.option("--rootfs", metavar="DIR", help="Put it into an unpacked root filesystem.")
 @click.option("--image", metavar="FILE", help="Put it into a disk image, raw or qcow2.")
-@click.option("--arch", type=click.Choice(_ARCHES), help="Whose binary [default: the image's own].")
+@click.option(
+    "--arch",
+    type=click.Choice(_ARCHES),
+    help="Whose binary; for --tar needed where the release has several [default: the image's own].",
+)
 @click.option(
     "--family",
     type=click.Choice(_FAMILIES),
@@ -113,7 +117,9 @@ class _Oven:
         release, known = self._release, self._release.sha256
         if arch is None and len(known) > 1:
             raise refuse(
-                f"release {release.version} has binaries for {' and '.join(known)}", "--arch ARCH"
+                f"release {release.version} has binaries for {' and '.join(known)}: which one is"
+                f" {name} for",
+                f"--arch {next(iter(known))}",
             )
         chosen = arch or next(iter(known))
         if chosen not in known:
@@ -124,7 +130,7 @@ class _Oven:
         if self._binary is None:
             data = obtain.from_server(release, chosen)
         else:
-            data = obtain.from_file(Path(self._binary), release, chosen)
+            data = obtain.from_file(Path(self._binary), release, chosen, name)
         own = family if self._spec.trust == "system" else None
         return baked.entries(release, chosen, data, self._roots, self._shared, own)
 
