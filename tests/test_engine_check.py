@@ -316,6 +316,22 @@ def test_an_image_is_asked_and_left_as_it_is(tree: Path) -> None:
     assert f"there is no vLLM in {disk}" in none.stderr.decode()
 
 
+def test_a_tree_without_an_engine(tree: Path) -> None:
+    done = gen_seed("engine-check", "tree", cwd=tree.parent, check=False)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"error: there is no engine in tree" in done.stderr
+
+
+def test_a_folder_that_is_no_root_filesystem_is_asked_nothing(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "fleet.yaml").write_text(
+        "schema: 1\ndefaults: {engines: {vllm: {bin: /opt/vllm/bin/vllm}}}\n", encoding="utf-8"
+    )
+    done = gen_seed("engine-check", "tree", cwd=tmp_path, check=False)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr == b"error: tree is no root filesystem: it has no /bin/sh\n"
+
+
 def test_a_hang_in_a_tree_takes_its_children_along(tree: Path) -> None:
     marker = f"engine-check-{os.getpid()}"
     program(tree / "usr/bin", f"setsid sh -c 'while :; do :; done' {marker} & wait")
@@ -401,7 +417,7 @@ def test_the_command_runs_a_program_with_the_nodes_flags(tmp_path: Path) -> None
         ("help.txt", b"x\n", 2, b"which engine is it? --engine"),
         ("llama-server.img", b"\0" * 512, 1, b"is no program, no disk image and no text"),
         ("vllm", b"\x7fELF\0", 1, b"cannot be run: permission denied"),
-        ("empty/x", b"", 1, b"there is no engine in empty"),
+        ("empty/x", b"", 1, b"error: empty is no root filesystem: it has no /bin/sh"),
     ],
 )
 def test_what_cannot_be_asked(

@@ -121,8 +121,9 @@ def _system(
     root: Path, path: str, name: str | None, given: Engines, timeout: float
 ) -> list[Verdict]:
     """Return what the engines of another system say; `path` is what it is called."""
-    from generator import engine_ask, engine_check
+    from generator import bake, engine_ask, engine_check
 
+    bake.arch_of(root, path)  # so that what is no root filesystem is told as that
     found = engine_ask.examine(root, given, timeout, name)
     if not found:
         what = engine_check.engines()[name].title if name else "engine"
