@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from generator.checksums import Checksums
     from generator.fetch import Access, Fetched
 
-ARCHITECTURES = ("amd64", "arm64")
 # What makers of releases call their checksum files, beside {name}, the binary's.
 _BESIDE = (
     *("SHA256SUMS", "SHA256SUMS.txt", "sha256sum.txt", "sha256sums.txt", "checksums.txt"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from generator import pin, schema, source
 from generator.located import Located
 from generator.problem import Mark, Problem, Refused, refuse
+from generator.spec import ARCHITECTURES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,7 +51,7 @@ def plan(release: Mapping[str, Any], version: str, binaries: str, sums: str) -> 
         )
     if not known and not pin.is_url(binaries):
         raise refuse("fleet.yaml has no release.url, from which nodes fetch", "write it there")
-    architectures = tuple(pinned(release)) or pin.ARCHITECTURES
+    architectures = tuple(pinned(release)) or ARCHITECTURES
     if len(architectures) > 1 and not all("{arch}" in place for place in found):
         raise refuse("release.url has no {arch}, and there are two", "put {arch} where it goes")
     return pin.Wanted(version, found, architectures, not pinned(release), sums)

@@ -11,6 +11,7 @@ import click
 
 from generator.cli import pki_option, say, tell, workspace_option
 from generator.problem import Refused, refuse
+from generator.spec import ARCHITECTURES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from generator.baked import Entry
     from generator.workspace import Workspace
 
-_ARCHES = ("amd64", "arm64")
 _PATIENCE = 120  # seconds for an engine's help text
 _FAMILIES = ("debian", "rhel", "suse", "arch")
 
@@ -29,7 +29,7 @@ _FAMILIES = ("debian", "rhel", "suse", "arch")
 @click.option("--image", metavar="FILE", help="Put it into a disk image, raw or qcow2.")
 @click.option(
     "--arch",
-    type=click.Choice(_ARCHES),
+    type=click.Choice(ARCHITECTURES),
     help="Whose binary; for --tar needed where the release has several [default: the image's own].",
 )
 @click.option(
