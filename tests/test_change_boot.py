@@ -94,7 +94,10 @@ class Node:
         self.machine.wait_for("onboard's end", self.at_rest, 60)
 
     def at_rest(self) -> bool:
-        asked = self.machine.run("systemctl", "show", "-p", "ActiveState", "llmgw-onboard")
+        # Early in a boot nobody answers yet.
+        asked = self.machine.run(
+            *("systemctl", "show", "-p", "ActiveState", "llmgw-onboard"), check=False
+        )
         return "=inactive" in asked.stdout and bool(self.machine.read(f"{VOLATILE}/verdict"))
 
     def apply(
