@@ -74,8 +74,18 @@ def test_a_node_more_and_a_node_less(fleet: Fleet) -> None:
     diff, talk = check(fleet)
     assert "--- /dev/null\n+++ snapshots/n9/network-config\n" in diff
     assert "snapshots/n0 is of no node: rm -r snapshots/n0" in talk
-    assert "2 of 4 snapshots" in talk
+    assert "1 of 4 snapshots in snapshots is not up to date" in talk
     fleet(*OPTIONS)
+    # What is left over no build takes away, and it is none of the nodes that are counted.
+    diff, talk = check(fleet)
+    assert diff == ""
+    assert talk == (
+        "snapshots/n0 is of no node: rm -r snapshots/n0\n"
+        "snapshots: 4 snapshots are up to date; to be deleted: 1\n"
+    )
+    # Whoever asks for one node is not told of another's.
+    some = ("build", "n1", *OPTIONS[2:], "--check")
+    assert fleet(*some).stderr == b"snapshots: 1 snapshot is up to date\n"
     shutil.rmtree(fleet.root / "snapshots/n0")
     assert check(fleet, code=0)[0] == ""
     # A network that is gone takes its file along.

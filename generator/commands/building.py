@@ -206,14 +206,19 @@ def check(folder: Path, wanted: Wanted) -> None:
     for text in snapshot.compare(basis, found.kept, run.processes):
         differing += 1
         files.put_stdout(text.encode())
-    for name in snapshot.strays(basis, wanted.shard):
-        differing += 1
+    # As in `finish`: whoever asks for some nodes is not told of others.
+    strays = snapshot.strays(basis, wanted.shard) if wanted.every or wanted.shard else []
+    for name in strays:
         say(f"{run.out / name} is of no node: rm -r {run.out / name}")
     if differing:
         say(
-            f"{differing} of {len(run.nodes)} snapshots in {run.out} are not up to date; to make"
-            " them so, run this without --check and review what changes"
+            f"{differing} of {_count(len(run.nodes), 'snapshot')} in {run.out}"
+            f" {'is' if differing == 1 else 'are'} not up to date; to change that, run this without"
+            " --check and review what changes"
         )
-    if differing or run.failed:
+    elif not run.failed:
+        left = f"; to be deleted: {len(strays)}" if strays else ""
+        are = "is" if len(run.nodes) == 1 else "are"
+        say(f"{run.out}: {_count(len(run.nodes), 'snapshot')} {are} up to date{left}")
+    if differing or strays or run.failed:
         raise click.exceptions.Exit(1)
-    say(f"{run.out}: {len(run.nodes)} snapshots are up to date")
