@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from generator import jobs, resolve, source
-from generator.problem import refuse
+from generator.problem import Problem, Refused, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,10 +61,8 @@ def select(
     A node whose file cannot be read is in every group. Raises `Refused` for a group that there
     is not, and where there are no nodes at all.
     """
-    if not nodes and not place.node_ids:
-        raise refuse(
-            f"there are no nodes in {place.root}", "gen-seed init makes a workspace; -C names one"
-        )
+    if not nodes and (nothing := empty(place)):
+        raise Refused(nothing)
     found = list(dict.fromkeys(nodes)) or list(place.node_ids)
     if part:
         found = [node for node in found if part.has(node)]
@@ -77,6 +75,17 @@ def select(
         )
         found = [node for each in chosen for node in each]
     return found
+
+
+def empty(place: Workspace) -> list[Problem]:
+    """Return an error where there are no nodes: all of them are right then, and none is meant.
+
+    Not where something is wrong with fleet.yaml: they may be in what could not be read.
+    """
+    if place.node_ids or place.problems:
+        return []
+    hint = "gen-seed init makes a workspace; -C names one"
+    return [Problem(f"there are no nodes in {place.root}", hint)]
 
 
 def chunks(count: int) -> Iterator[tuple[int, int]]:

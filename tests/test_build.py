@@ -24,6 +24,7 @@ from generator.resources import TEMPLATES
 from generator.selection import Shard
 
 COUNT = 12
+CHECK = ("--identity", "placeholder", "--check")
 
 
 @pytest.fixture(scope="module")
@@ -224,6 +225,9 @@ def test_which_nodes(fleet: Fleet, out: Path) -> None:
         (["--all", "--fresh", "--reuse"], 2, "--fresh issues certificates, --reuse takes stored"),
         (["--all", "--fresh", "--identity", "placeholder"], 2, "neither fresh nor stored"),
         (["--all", "--check"], 2, "add --identity placeholder"),
+        (["--all", *CHECK, "--format", "json"], 2, "--check prints a diff: neither --format json"),
+        (["--all", *CHECK, "-v"], 2, "--check prints a diff: neither --format json nor -v"),
+        (["n1", "--group", "left"], 2, "name nodes, or a group"),
         (["--all", "--group", "lift"], 1, "no group 'lift' in fleet.yaml"),
         (["n77"], 1, "no node 'n77'"),
         (["--all", "-d", "fleet.yaml"], 1, "fleet.yaml is a file, and a folder is to be written"),

@@ -108,6 +108,7 @@ def test_some_nodes_only(fleet: Fleet) -> None:
     edit(fleet, "fleet.yaml", "heartbeat_interval: 5s", "heartbeat_interval: 10s")
     assert told(fleet, "n1", "n2")[0] == "out: 1 changed, 1 unchanged"
     assert told(fleet, "--group", "left", code=0) == ["out: 5 unchanged"]
+    assert told(fleet, "--group", "left", "n1") == []  # wrong usage
     assert told(fleet, "--group", "right")[0] == "out: 5 changed"
 
 

@@ -379,7 +379,11 @@ def test_no_authority_is_needed_and_the_page_says_what_it_does_not_know(fleet: F
 def test_a_ledger_that_cannot_be_read_is_a_warning(fleet: Fleet) -> None:
     fleet.pki.mkdir()
     (fleet.pki / "ledger.db").write_bytes(b"no database" * 100)
-    page_ = fleet("report").stdout.decode()
+    done = fleet("report")
+    page_ = done.stdout.decode()
+    said = done.stderr.decode()
+    assert "warning: the ledger pki/ledger.db" in said
+    assert "certificates: the ledger in pki cannot be read" in said
     assert "There is no ledger" in page_
     assert re.search(r'<strong class="soon">warning</strong>\s+the ledger pki/ledger.db', page_)
 
@@ -418,9 +422,12 @@ def test_when_no_node_is_right_the_last_page_stays(fleet: Fleet) -> None:
     ]
 
 
-def test_a_workspace_without_nodes_has_a_page(tmp_path: Path) -> None:
-    done = gen_seed("report", "--pki", ".", cwd=tmp_path)
-    assert b"<h1>Fleet of 0 nodes" in done.stdout
+def test_where_there_are_no_nodes_the_last_page_stays(tmp_path: Path) -> None:
+    page_ = tmp_path / "fleet.html"
+    page_.write_bytes(b"the last")
+    done = gen_seed("report", "--pki", ".", "-o", "fleet.html", cwd=tmp_path, check=False)
+    assert (done.returncode, page_.read_bytes()) == (1, b"the last")
+    assert b"there are no nodes in ." in done.stderr
 
 
 def test_a_target_that_cannot_be_is_refused_before_anything_is_read(fleet: Fleet) -> None:

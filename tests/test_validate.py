@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
-from fleet import Fleet
+from fleet import Fleet, gen_seed
+
+from generator import authority
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,6 +50,27 @@ def test_every_error_of_every_node_is_told_at_once(fleet: Fleet) -> None:
         assert f"error: nodes/{place}" in said
     assert "did you mean 'mgmt_addr'?" in said
     assert "2 nodes: 3 errors, no warnings" in said
+
+
+def test_where_there_are_no_nodes_it_says_so(tmp_path: Path) -> None:
+    done = gen_seed("validate", cwd=tmp_path, check=False)
+    assert done.returncode == 1
+    assert b"there are no nodes in ." in done.stderr
+    done = gen_seed("validate", "--format", "json", cwd=tmp_path, check=False)
+    assert "there are no nodes in ." in json.loads(done.stdout)["problems"][0]["message"]
+
+
+def test_a_fleet_that_cannot_be_read_may_have_nodes(tmp_path: Path) -> None:
+    (tmp_path / "fleet.yaml").write_text("a: [", "utf-8")
+    done = gen_seed("validate", cwd=tmp_path, check=False)
+    assert done.returncode == 1
+    assert b"there are no nodes" not in done.stderr
+
+
+def test_the_authority_is_the_one_that_is_named(fleet: Fleet) -> None:
+    authority.create(fleet.root / "other", datetime.now(UTC), days=30)
+    assert b"no warnings" in fleet("validate").stderr
+    assert b"warning: " in fleet("validate", "--pki", "other").stderr
 
 
 def test_only_all_nodes_are_compared_with_each_other(fleet: Fleet) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from generator.cli import RESERVED, pki_option, say, workspace_option
+from generator.cli import RESERVED, pki_option, say, tell, workspace_option
 
 if TYPE_CHECKING:
     from generator.problem import Problem
@@ -29,7 +29,7 @@ def command(folder: Path, output: str | None, pki: str | None) -> None:
     right, and names the others among the warnings. When the certificates end it takes from the
     ledger, where there is one.
     """
-    from generator import custody, expiry, files, pack, page, report, resolve, workspace
+    from generator import custody, expiry, files, pack, page, report, resolve, selection, workspace
     from generator.commands.ca import place as authority
     from generator.problem import Refused
 
@@ -39,6 +39,7 @@ def command(folder: Path, output: str | None, pki: str | None) -> None:
     place = workspace.open_workspace(folder)
     outcome = resolve.examine(place, RESERVED)
     errors = [problem for problem in outcome.problems if problem.severity == "error"]
+    errors += selection.empty(place)
     if errors and not outcome.specs:
         raise Refused(errors)  # a page about nothing must not replace the last that was right
     where = custody.find(place.root, pki, os.environ, place.authority_dir)
@@ -52,7 +53,11 @@ def command(folder: Path, output: str | None, pki: str | None) -> None:
     else:
         files.write_atomic(Path(output or ""), data, 0o644)
     say(f"nodes in the report: {len(made.nodes)}; left out, because wrong: {len(made.wrong)}")
-    say(f"certificates: {'by the' if issued is not None else 'no'} ledger in {where}")
+    tell(unknown)
+    if unknown:
+        say(f"certificates: the ledger in {where} cannot be read")
+    else:
+        say(f"certificates: {'by the' if issued is not None else 'no'} ledger in {where}")
     if problems:
         say(f"problems that it names: {len(problems)}; gen-seed validate shows where they are")
 

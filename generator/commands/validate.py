@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from generator.cli import RESERVED, say, tell, workspace_option
+from generator.cli import RESERVED, pki_option, say, tell, workspace_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,23 +24,30 @@ if TYPE_CHECKING:
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
 @click.option("--strict", is_flag=True, help="Let warnings fail as errors do.")
+@pki_option
 @workspace_option
 @click.pass_obj
-def command(folder: Path, nodes: tuple[str, ...], form: str, *, strict: bool) -> None:
+def command(
+    folder: Path, nodes: tuple[str, ...], form: str, pki: str | None, *, strict: bool
+) -> None:
     """Check the specs of NODEs, of all by default, without making anything.
 
     All nodes together are also checked against each other. Exit status 1 means that there is an
     error, or a warning with --strict.
     """
-    from generator import custody, expiry, resolve, workspace
+    from generator import custody, expiry, resolve, selection, workspace
 
     place = workspace.open_workspace(folder)
     if nodes:
         outcome = resolve.examine_some(place, nodes, RESERVED)
     else:
         outcome = resolve.examine(place, RESERVED)
-    pki = custody.find(place.root, None, os.environ, place.authority_dir)
-    problems = (*outcome.problems, *expiry.check(outcome.specs, pki, datetime.now(UTC)))
+    where = custody.find(place.root, pki, os.environ, place.authority_dir)
+    problems = (
+        *outcome.problems,
+        *(() if nodes else selection.empty(place)),
+        *expiry.check(outcome.specs, where, datetime.now(UTC)),
+    )
     errors = sum(problem.severity == "error" for problem in problems)
     warnings = len(problems) - errors
     if form == "json":
