@@ -56,6 +56,8 @@ class Wanted:
             raise click.UsageError("--fresh issues certificates, --reuse takes stored ones")
         if self.check_only and not self.identity:
             raise click.UsageError("--check compares snapshots: add --identity placeholder")
+        if self.check_only and (self.verbose or self.report != "text"):
+            raise click.UsageError("--check prints a diff: neither --format json nor -v")
 
 
 @click.command()

@@ -68,6 +68,8 @@ def check(nodes: Sequence[str], group: str | None, part: Shard | None, *, every:
     """Refuse a choice that is none, or two."""
     if nodes and every:
         raise click.UsageError("name nodes, or say --all")
+    if nodes and group:
+        raise click.UsageError("name nodes, or a group")
     if not (nodes or every or group or part):
         raise click.UsageError("name nodes, or say --all, --group or --shard")
 
