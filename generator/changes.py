@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 8  # nodes that a line names
 _LONGEST = 60  # characters of a value
-_RELEASE = ("release.", "content of release.")
+_RELEASE = ("release.version", "release.sha256.")  # not whence and how it is fetched
 
 
 def summary(counts: Counter[str]) -> str:

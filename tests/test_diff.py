@@ -93,6 +93,21 @@ def test_the_most_important_comes_first(fleet: Fleet) -> None:
     assert sum(row["new_release"] for row in rows.values()) == 9
 
 
+def test_the_same_version_with_other_bytes_is_another_release(fleet: Fleet) -> None:
+    edit(fleet, "fleet.yaml", "0123456789abcdef" * 4, "fedcba9876543210" * 4)
+    edit(fleet, "fleet.yaml", "url: https://git.", "url: https://git2.")
+    nodes = "n0, n1, n2, n3, n4, n5, n6, n7 and 2 more"
+    first, second = told(fleet)[1:]
+    assert (
+        first
+        == f"release of the same version, with another sha256.amd64, on {COUNT} nodes: {nodes}"
+    )
+    assert second.startswith("release.urls: ")
+    assert all(row["new_release"] for row in plain(fleet, "diff"))
+    edit(fleet, "fleet.yaml", "fedcba9876543210" * 4, "0123456789abcdef" * 4)
+    assert not any(row["new_release"] for row in plain(fleet, "diff"))
+
+
 def test_each_node_in_full(fleet: Fleet) -> None:
     edit(fleet, "nodes/n3.yaml", "mgmt_addr: 10.0.0.3", "mgmt_addr: 10.0.9.3")
     assert told(fleet, "-v")[2:] == ["n3: changed", "    mgmt_addr: 10.0.0.3 → 10.0.9.3"]
@@ -152,13 +167,14 @@ cloud_config: {{chpasswd: {{list: "root:{SECRET}"}}}}
             assert done.returncode == 2
             assert SECRET[:6] not in (done.stdout + done.stderr).decode()
             seen.append(done.stdout.decode())
+        assert '"new_release": false' in seen[1]
         return seen[0].splitlines()[1:-1]
 
     other = SECRET + "2"
     unseen = ": another value, which is not shown"
     assert after(other, SECRET, SECRET)[:-1] == [f"proxy.https{unseen}, on 1 node: n3"]
     assert after(SECRET, other, SECRET)[:-1] == [
-        "release of the same version, with another content of headers_file, on 1 node: n3"
+        f"content of release.headers_file{unseen}, on 1 node: n3"
     ]
     assert after(SECRET, SECRET, other)[:-1] == [
         "cloud-init starts over, on 1 node: n3",
