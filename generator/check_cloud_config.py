@@ -34,6 +34,7 @@ _BREAKS = {
 }
 _COMMANDS = ("runcmd", "bootcmd")
 _JOINED = ("write_files", *_COMMANDS)
+# Every path that a seed may write (render.py); an operator's write_files must leave them alone.
 _OURS = re.compile(
     r"/etc/llmgw(?:/.*)?|/usr/local/lib/llmgw(?:/.*)?|/var/lib/llmgw-onboard(?:/.*)?"
     r"|/usr/local/bin/llmgw|/etc/systemd/system/(?:.*/)?llmgw-[^/]*|.*/llmgw-ca\.crt"

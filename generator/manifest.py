@@ -19,7 +19,7 @@ from generator.problem import refuse
 from generator.workspace import is_node_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from generator.selection import Shard
@@ -76,16 +76,8 @@ class Manifest:
         self.tidy = tidy
         """Whether they stand as they are to: a row a node, in the order of the nodes."""
 
-    def __contains__(self, node: str) -> bool:
-        return node in self._places
-
     def __len__(self) -> int:
         return len(self._places)
-
-    def __iter__(self) -> Iterator[Row]:
-        """Give the rows in the order of their nodes."""
-        for node in self.nodes():
-            yield self._row(node)
 
     def first(self) -> Row | None:
         """Return any row, None where there is none."""

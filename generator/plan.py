@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 State = Literal["new", "changed", "ends_soon", "unchanged", "gone"]
 _PARTIAL = ("meta-data", "network-config")  # which some nodes do not have
-STATES: tuple[State, ...] = ("new", "changed", "ends_soon", "unchanged", "gone")
 
 
 @dataclass(frozen=True)

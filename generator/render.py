@@ -57,10 +57,6 @@ SHARED = frozenset(
     {path for path, _, name in _FILES if name and not name.endswith(".j2")}  # as they are
 )
 """What is the same on every node, so that `gen-seed bake` can put it into an image."""
-PATHS = frozenset(
-    {path for path, _, _ in (*_FILES, _RELEASE_CA, _RELEASE_HEADERS, *_PROXY)} | {DIGESTS}
-)
-"""Every path that a seed may write; an operator's write_files must leave them alone."""
 
 
 @dataclass(frozen=True)

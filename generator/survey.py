@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from generator.kept import Kept
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from generator.plan import Basis, State
+    from generator.plan import Basis
     from generator.problem import Problem
 
 
@@ -26,7 +25,6 @@ class Survey:
         """Whether the store lacks the identity of a node whose seed is to be made."""
         self.refused: set[str] = set()
         """The nodes that are wrong, each by itself or together with another."""
-        self.counts: Counter[State] = Counter()
         self.soon: list[str] = []
         """Nodes whose certificate ends soon and is not to be renewed."""
         self._found: dict[Problem, dict[str, None]] = {}
@@ -39,7 +37,6 @@ class Survey:
         self.refused |= set(part.refused)
         self.kept.add(part.specs, part.count)
         for one in part.plans:
-            self.counts[one.state] += 1
             self.unstored = self.unstored or one.unstored
             if one.state == "unchanged" and one.soon:
                 self.soon.append(one.node)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 NAMES = ("user-data", "meta-data", "network-config", "vendor-data")
 """The names that cloud-init looks for in a NoCloud seed."""
 _LIMIT = 4 << 30  # bytes: a seed may carry a release
-_ARTIFACT = 16 << 20  # bytes of one text of a seed
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import unprivileged
 from fleet import CHECKOUT, Fleet
 from hypothesis import given
 from hypothesis import strategies as st
-from racks import check_manifest, check_whole, edit, plain, racks, tree
+from racks import check_manifest, check_whole, edit, plain, racks, rows_of, tree
 from specs import NAME
 
 from generator import journal, ledger, manifest, selection
@@ -172,7 +172,7 @@ def test_one_job_eight_jobs_and_eight_shards_give_the_same_bytes(fleet: Fleet, f
     shards = tree(fleet.root / "shards")
     seeds = {name: data for name, data in shards.items() if "manifest" not in name}
     assert seeds == {name: data for name, data in one.items() if "manifest" not in name}
-    assert list(manifest.read(fleet.root / "shards")) == list(manifest.read(fleet.root / "one"))
+    assert rows_of(fleet.root / "shards") == rows_of(fleet.root / "one")
     # A build of all joins the manifests of the shards.
     said(fleet, "build", *options, "-d", "shards")
     assert tree(fleet.root / "shards") == one
@@ -279,7 +279,7 @@ def test_what_two_nodes_cannot_both_have(fleet: Fleet) -> None:
     # Neither is right.
     talk = said(fleet, "build", "--all", "--keep-going", code=1)
     assert f"out: {COUNT - 2} made, 0 unchanged, 2 refused" in talk
-    assert "n3" not in manifest.read(fleet.root / "out")
+    assert "n3" not in manifest.read(fleet.root / "out").nodes()
     assert "1 made" in said(fleet, "build", "n3")  # by itself it is
 
 
@@ -311,7 +311,7 @@ def test_somebody_elses_authority_signs_and_fails_for_one_node(fleet: Fleet, out
     talk = said(fleet, "build", *nodes, code=1)
     assert "authority.command failed: exit status 3" in talk
     assert "nodes: n2" in talk
-    assert list(manifest.read(out)) == []
+    assert rows_of(out) == []
     talk = said(fleet, "build", *nodes, "--keep-going", "--jobs", "2", code=1)
     assert "authority.command failed: exit status 3" in talk
     assert "out: 2 made, 0 unchanged, 1 refused" in talk
@@ -363,10 +363,10 @@ def test_a_node_that_is_no_more(fleet: Fleet, out: Path) -> None:
     said(fleet, "build", "--all")
     (fleet.root / "nodes/n3.yaml").unlink()
     assert "n3 is no node any more: rm -r out/n3.iso" in said(fleet, "build", "--all")
-    assert "n3" in manifest.read(out)
+    assert "n3" in manifest.read(out).nodes()
     (out / "n3.iso").unlink()
     assert "n3" not in said(fleet, "build", "--all")
-    assert "n3" not in manifest.read(out)
+    assert "n3" not in manifest.read(out).nodes()
     check_manifest(out, COUNT - 1)
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 from fleet import CHECKOUT, Fleet
-from racks import RACKS, check_manifest, check_whole, edit, racks, tree
+from racks import RACKS, check_manifest, check_whole, edit, racks, rows_of, tree
 
-from generator import ledger, manifest
+from generator import ledger
 
 FULL = os.environ.get("HYPOTHESIS_PROFILE") == "full"
 NODES, KILLS = (500, 20) if FULL else (150, 6)
@@ -83,7 +83,7 @@ def test_what_a_killed_build_has_finished_is_kept(tmp_path: Path) -> None:
     process.kill()
     process.communicate(timeout=60)
     before = tree(fleet.root / "out")
-    kept = {row.node for row in manifest.read(fleet.root / "out") if f"{row.node}.iso" in before}
+    kept = {row.node for row in rows_of(fleet.root / "out") if f"{row.node}.iso" in before}
     assert 0 < len(kept) < 400
     fleet("build", "--all")
     after = tree(fleet.root / "out")

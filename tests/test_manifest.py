@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from racks import rows_of
 
 from generator import journal, manifest
 from generator.problem import Refused, refuse
@@ -51,21 +52,21 @@ def refused(folder: Path) -> str:
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     put(tmp_path / "manifest.jsonl", ROW)
     found = manifest.read(tmp_path)
-    assert list(found) == [ROW]
+    assert rows_of(tmp_path) == [ROW]
     assert found.get("n7") == ROW
     assert found.get("n8") is None
 
 
 def test_no_manifest_and_no_folder_are_nothing(tmp_path: Path) -> None:
-    assert list(manifest.read(tmp_path)) == []
-    assert list(manifest.read(tmp_path / "none")) == []
+    assert rows_of(tmp_path) == []
+    assert rows_of(tmp_path / "none") == []
 
 
 def test_the_shards_are_read_as_one(tmp_path: Path) -> None:
     put(tmp_path / manifest.name(Shard(1, 2)), with_node("n9"), with_node("n10"))
     put(tmp_path / manifest.name(Shard(2, 2)), with_node("n7"))
     put(tmp_path / "manifest-old.jsonl", with_node("n1"))  # nobody's
-    assert [row.node for row in manifest.read(tmp_path)] == ["n10", "n7", "n9"]
+    assert [row.node for row in rows_of(tmp_path)] == ["n10", "n7", "n9"]
 
 
 def test_the_last_row_of_the_newest_manifest_counts(tmp_path: Path) -> None:
@@ -74,14 +75,14 @@ def test_the_last_row_of_the_newest_manifest_counts(tmp_path: Path) -> None:
         tmp_path / "manifest-1-of-2.jsonl", with_node("n7", serial="2"), with_node("n7", serial="3")
     )
     put(tmp_path / "manifest-1-of-8.jsonl", with_node("n7", serial="4"), age=5)
-    assert [row.serial for row in manifest.read(tmp_path)] == ["3"]
+    assert [row.serial for row in rows_of(tmp_path)] == ["3"]
 
 
 def test_a_line_that_a_kill_cut_short_is_passed_over(tmp_path: Path) -> None:
     whole = manifest.line(ROW) + b"\n"
     for length in range(len(whole)):
         (tmp_path / "manifest.jsonl").write_bytes(whole + whole[:length])
-        assert list(manifest.read(tmp_path)) == [ROW]
+        assert rows_of(tmp_path) == [ROW]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_a_newer_form_is_refused_and_a_field_more_is_not(tmp_path: Path) -> None
     values = json.loads(manifest.line(ROW))
     path = tmp_path / "manifest.jsonl"
     path.write_text(json.dumps({**values, "colour": "red"}) + "\n", "utf-8")
-    assert list(manifest.read(tmp_path)) == [ROW]
+    assert rows_of(tmp_path) == [ROW]
     path.write_text(json.dumps({**values, "schema": 2}) + "\n", "utf-8")
     assert "a manifest of form 2; this gen-seed knows 1" in refused(tmp_path)
 
