@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from generator.plan import Basis
     from generator.spec import Spec
 
-_WAIT = 60.0  # seconds for others who add to the identity store
-
 
 @dataclass(frozen=True)
 class Made:
@@ -142,7 +140,7 @@ def _commit(
         puts = []
         keep = [(one.row.node, one.keep) for one in made if one.keep]
         if basis.store and by and keep:
-            stack.enter_context(store.locked(basis.store, _WAIT))
+            stack.enter_context(store.locked(basis.store, store.WAIT))
             puts = [
                 stack.enter_context(store.staged(basis.store, node, *pair, by.passphrase))
                 for node, pair in keep

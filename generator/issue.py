@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from generator.spec import Spec
 
 PLACEHOLDER = "placeholder"
-_WAIT = 60.0  # seconds for others who add to the identity store
 _MANY = 4  # serial numbers that are too many for a message
 
 
@@ -91,7 +90,7 @@ def obtain(spec: Spec, wanted: Wanted, issuer: Issuer, now: datetime) -> Iterato
     place = wanted.identities or issuer.folder / store.NAME
     if wanted.renew or not os.path.lexists(store.path(place, node)):
         custody.check_there(issuer.folder, key=not issuer.command)
-        patience = _WAIT + (issuer.command.timeout if issuer.command else 0)
+        patience = store.WAIT + (issuer.command.timeout if issuer.command else 0)
         with store.locked(place, patience):
             # Another process may have stored one while this one waited.
             if wanted.renew or not os.path.lexists(store.path(place, node)):

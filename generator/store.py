@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from generator.passphrase import Ask
 
 NAME = "identities"
+WAIT = 60.0
+"""Seconds that whoever adds to the store waits for the others."""
 
 
 def path(store: Path, node_id: str) -> Path:
