@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from generator import baked
+from generator import baked, mounting
 from generator.baked import Entry
 from generator.problem import Problem, Refused
 
@@ -143,7 +143,8 @@ def _remove(folder: Folder, what: str, paths: list[str]) -> Iterator[str]:
 def zero(root: Path) -> None:
     """Fill what is free of a mounted file system with zeros: what was deleted is still there.
 
-    Raises OSError for anything but a full file system, which is how it ends.
+    Raises OSError for anything but a full file system, which is how it ends, and `Refused`; what
+    it leaves then is no image to be used.
     """
     os.sync()  # what was deleted is free only when that is on the disk
     device = root.stat().st_dev
@@ -152,18 +153,18 @@ def zero(root: Path) -> None:
     if spare.exists():
         spare.write_text("0")  # or ext4 keeps 2% even from root
     path = root / f".{os.urandom(6).hex()}.zero"
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
+    with path.open("xb", buffering=0) as file:
         size = _CHUNK
         while size:
             try:
-                os.write(descriptor, bytes(size))
+                file.write(bytes(size))
             except OSError as error:
                 if error.errno not in _FULL:
                     raise
                 size //= 2  # down to the last byte
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-        path.unlink()
-        os.sync()
+        os.fsync(file.fileno())
+    # What the file's own tables lie in is written by the journal only now, and never where the
+    # file went away before: what was in such a block would still be there.
+    mounting.settle(root)
+    path.unlink()
+    os.sync()
