@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from generator.problem import Problem
 
 _PATIENCE = 120  # seconds
+_LOOK = 10  # seconds that udev may take for its look at a device
 _NEWNS = 0x20000  # CLONE_NEWNS, <linux/sched.h>
 _SYSTEM = ("/etc/os-release", "/usr/lib/os-release")
 # Not mounted by us, and part of what an image is.
@@ -107,7 +108,10 @@ def _loop(image: Path, name: str, root: Path, *, writable: bool) -> None:
             "LVM, encryption and subvolumes need libguestfs: install guestmount, or mount it"
             " yourself and use --rootfs",
         )
-    _mount_loop(image, found[0], root, "rw" if writable else "ro,noload")
+    if writable:
+        _mount_writable(image, found[0], name, root)
+    else:
+        _mount_loop(image, found[0], root, "ro,noload")
     fstab = Folder(root).read("/etc/fstab")
     if elsewhere := mounts_apart(fstab.data if fstab else b""):
         run(["umount", str(root)])
@@ -137,6 +141,23 @@ def _is_system(image: Path, extent: disk.Extent, root: Path) -> bool:
         return any(os.path.lexists(f"{root}{path}") for path in _SYSTEM)
     finally:
         run(["umount", str(root)])
+
+
+def _mount_writable(image: Path, extent: disk.Extent, name: str, root: Path) -> None:
+    """Mount what was looked at read-only a moment ago.
+
+    Its loop device lives on while somebody has it open, as udev has who looks at each new one,
+    and mount(8) would take that again, read-only.
+    """
+    end = time.monotonic() + _LOOK
+    while True:
+        _mount_loop(image, extent, root, "rw")
+        if not os.statvfs(root).f_flag & os.ST_RDONLY:
+            return
+        run(["umount", str(root)])
+        if time.monotonic() > end:
+            raise refuse(f"{name} can be mounted only to be read", "its file system may be damaged")
+        time.sleep(0.1)
 
 
 def _mount_loop(image: Path, extent: disk.Extent, root: Path, how: str) -> None:
