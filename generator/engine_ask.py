@@ -124,7 +124,9 @@ def _judge(engine: Engine, outcome: Outcome, asked: str, given: Engines) -> Verd
     if not outcome.failure or verdict.state in ("accepted", "missing"):
         return verdict
     said = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
-    reason = f"it gave no help text: {outcome.failure}" + (f": {said[:200]}" if said else "")
+    reason = f"it gave no help text: {outcome.failure}" + (
+        f": {external.plain(said)}" if said else ""
+    )
     return engine_check.unknown(engine, asked, reason)
 
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 State = Literal["accepted", "missing", "truncated", "unknown"]
 
 _DATA = Path(__file__).with_name("engines.json")
-_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# CSI (colours, erasing), the choice of a character set (tput sgr0), and OSC (links): ECMA-48.
+_COLOUR = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[()].|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 # How argparse, llama.cpp and most others begin what they say of a flag: at the margin or a
 # little in. What is deeper in is prose, which may name a flag that is gone.
 _DEFINITION = re.compile(r" {0,8}(-{1,2}[A-Za-z0-9].*)")

@@ -65,6 +65,17 @@ def run(  # noqa: PLR0913 - what a program runs with
                     os.killpg(process.pid, signal.SIGKILL)
 
 
+def plain(line: str) -> str:
+    """Return a line of a program's as it may be shown: it could tell the terminal to do things."""
+    return "".join(c if c.isprintable() else " " for c in line.replace("\t", "    "))[:300]
+
+
+def _name(number: int) -> str:
+    with suppress(ValueError):  # of the real-time signals only the first and the last have names
+        return signal.Signals(number).name
+    return f"signal {number}"
+
+
 def _talk_to(process: subprocess.Popen[bytes], stdin: bytes, timeout: float, most: int) -> Outcome:
     deadline = time.monotonic() + timeout
     assert process.stdin  # noqa: S101 - it is a pipe
@@ -78,7 +89,7 @@ def _talk_to(process: subprocess.Popen[bytes], stdin: bytes, timeout: float, mos
     if failure == _LATE:
         failure = f"no answer within {timeout:g} seconds"
     elif not failure and (code := process.returncode):
-        failure = f"exit status {code}" if code > 0 else f"killed by {signal.Signals(-code).name}"
+        failure = f"exit status {code}" if code > 0 else f"killed by {_name(-code)}"
     return Outcome(bytes(out), bytes(talk).decode("utf-8", "replace"), failure)
 
 

@@ -108,16 +108,12 @@ def _ask(command: Command, data: bytes, environ: Mapping[str, str]) -> bytes:
         ) from error
     if not outcome.failure:
         return outcome.output
-    talk = [line for line in map(_plain, outcome.talk.splitlines()) if line.strip()]
+    talk = [line for line in map(external.plain, outcome.talk.splitlines()) if line.strip()]
     told = "".join(f"\n    {line}" for line in talk[-_LINES:])
     said = f"; it said:{told}" if told else ", and it said nothing"
     hint = f"run it by hand: NODE={environ['NODE']} DAYS={environ['DAYS']}"
     hint += f" {shlex.quote(command.name)} … < request.pem"
     raise refuse(f"authority.command failed: {outcome.failure}{said}", hint)
-
-
-def _plain(line: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in line.replace("\t", "    "))[:300]
 
 
 def _remarks(leaf: x509.Certificate, days: int, now: datetime) -> list[Problem]:
