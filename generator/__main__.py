@@ -39,8 +39,10 @@ def run(arguments: list[str]) -> int:
         # The reader went away; there is nobody to tell, and nothing more to flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        # What writes files explains itself; this is what prints, to a full device say.
-        click.echo(f"error: {(error.strerror or 'it failed').lower()}", err=True)
+        # What reads and writes files explains itself; this is what prints, to a full device say,
+        # or looks whether there is a file at all, in a folder that it may not enter.
+        file = f"{error.filename}: " if isinstance(error.filename, str) else ""
+        click.echo(f"error: {file}{(error.strerror or 'it failed').lower()}", err=True)
     except Exception as bug:  # noqa: BLE001 - the last line of defence
         import traceback
 

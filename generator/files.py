@@ -141,42 +141,43 @@ def cannot(verb: str, path: Path | str, error: OSError) -> Refused:
     return refuse(f"cannot {verb} {path}: {reason}")
 
 
-def check_target(output: str | None, *, binary: bool, secret: bool, folder: bool) -> None:
+def check_target(
+    output: str | None, *, binary: bool, secret: bool, folder: bool, option: str = "-o"
+) -> None:
     """Refuse a target that must not take what is to be written, before anything is made.
 
-    `output` is a path, or None or ``-`` for stdout. Raises `Refused`.
+    `output` is a path, or None or ``-`` for stdout, as `option` has it. Raises `Refused`.
     """
     if output in (None, "-"):
         if folder:
             raise refuse("a folder cannot be written to stdout", "say where it goes: -o DIR")
-        _check_stdout(binary=binary, secret=secret)
+        _check_stdout(binary=binary, secret=secret, option=option)
         return
     try:
-        _check_path(Path(output or ""), folder=folder)
+        _check_path(Path(output or ""), folder=folder, option=option)
     except OSError as error:
         raise cannot("write", output or "", error) from error
 
 
-def _check_stdout(*, binary: bool, secret: bool) -> None:
+def _check_stdout(*, binary: bool, secret: bool, option: str) -> None:
+    instead = f"redirect it, > FILE, or write it with {option} FILE"
     if sys.stdout is None:
-        raise refuse("standard output is closed", "redirect it, > FILE, or write it with -o FILE")
+        raise refuse("standard output is closed", instead)
     if sys.stdout.isatty() and (binary or secret):
-        what = "an ISO" if binary else "a private key"
-        raise refuse(
-            f"{what} is not written to a terminal", "redirect it, > FILE, or write it with -o FILE"
-        )
+        what = "binary data" if binary else "a private key"
+        raise refuse(f"{what} is not written to a terminal", instead)
     state = os.fstat(sys.stdout.fileno())
     if not stat.S_ISREG(state.st_mode):
         return
     if binary and os.lseek(sys.stdout.fileno(), 0, os.SEEK_END):
         raise refuse("standard output has content already", "write > FILE, not >> FILE")
     if state.st_uid != os.geteuid() and os.geteuid():
-        raise refuse("standard output is a file of somebody else's", "write it with -o FILE")
+        raise refuse("standard output is a file of somebody else's", f"write it with {option} FILE")
 
 
-def _check_path(path: Path, *, folder: bool) -> None:
+def _check_path(path: Path, *, folder: bool, option: str) -> None:
     if path in (Path(), Path("/")) or not path.name:
-        raise refuse("-o names no file", "such as -o n7.iso")
+        raise refuse(f"{option} names no file", f"it takes a path: {option} FILE")
     if path.is_dir() and not folder:
         raise refuse(f"{path} is a folder", "name a file in it")
     if folder and path.exists() and not path.is_dir():

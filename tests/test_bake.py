@@ -11,8 +11,10 @@ import signal
 import subprocess
 import sys
 import tarfile
+import threading
+import time
 import zipfile
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +36,7 @@ from images import (
 )
 
 from generator import authority, baked, disk, generalize
+from generator.__main__ import run
 from generator.prove.servers import ReleaseServer
 from generator.tree import Folder
 
@@ -89,6 +92,26 @@ def test_a_tar_is_the_same_everywhere_and_roots(fleet: Fleet, tmp_path: Path) ->
     folders = {head.name: head.mode for head in heads if head.isdir()}
     own = ("etc/llmgw", "etc/systemd/system/multi-user.target.d", "usr/local/lib/llmgw")
     assert folders == dict.fromkeys(own, 0o755)
+
+
+def test_a_tar_has_no_terminal_and_no_place_for_a_name(fleet: Fleet) -> None:
+    leader, follower = os.openpty()
+    done = subprocess.run(
+        [sys.executable, "-m", "generator", "bake", "--tar", "-", "--binary", "llmgw"],
+        cwd=fleet.root,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        stdout=follower,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(follower)
+    os.close(leader)
+    assert done.returncode == 1
+    assert done.stderr.decode() == (
+        "error: binary data is not written to a terminal\n"
+        "  hint: redirect it, > FILE, or write it with --tar FILE\n"
+    )
+    assert bake(fleet, "--tar", "", check=False).startswith("error: --tar names no file\n")
 
 
 def test_source_date_epoch_dates_a_tar(fleet: Fleet) -> None:
@@ -313,6 +336,7 @@ def test_a_folder_where_a_file_belongs_is_told(fleet: Fleet, tmp_path: Path) -> 
     assert f"error: {root}/usr/local/bin/llmgw is a folder" in said
 
 
+@needs_root
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -331,6 +355,7 @@ def test_what_is_no_root_filesystem_is_refused(
     assert state(root) == before
 
 
+@needs_root
 def test_the_architecture_is_the_images_own(fleet: Fleet, tmp_path: Path) -> None:
     arm, amd = rootfs_in(tmp_path / "arm", machine=183), rootfs_in(tmp_path / "amd")
     said = bake(fleet, "--rootfs", str(arm), check=False)
@@ -339,6 +364,25 @@ def test_the_architecture_is_the_images_own(fleet: Fleet, tmp_path: Path) -> Non
     assert f"error: {amd} is for amd64, not arm64" in said
 
 
+@needs_root
+def test_nobody_but_root_changes_a_tree(
+    fleet: Fleet,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It would else take an identity away, and fail with the first file that it puts there."""
+    root = rootfs_in(tmp_path / "root")
+    write(root, OWN)
+    before = state(root)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    command = ["-C", str(fleet.root), "bake", "--binary", str(fleet.root / "llmgw"), "--generalize"]
+    assert run([*command, "--rootfs", str(root)]) == 1
+    assert "error: --rootfs takes root" in capsys.readouterr().err
+    assert state(root) == before
+
+
+@needs_root
 def test_this_machine_is_no_image(fleet: Fleet) -> None:
     assert "--rootfs / is this machine itself" in bake(fleet, "--rootfs", "/", check=False)
 
@@ -533,6 +577,39 @@ def test_a_disk_is_baked_and_generalized(fleet: Fleet, tmp_path: Path, form: str
     assert left == {"site", "tree", "disk.raw", target.name}
 
 
+@contextmanager
+def looked_at(folder: Path) -> Iterator[None]:
+    """Open each loop device of a file in `folder` for a while, as udev does with a new one."""
+    done = threading.Event()
+
+    def look() -> None:
+        seen: set[Path] = set()
+        while not done.wait(0.0005):
+            for backing in set(Path("/sys/block").glob("loop*/loop/backing_file")) - seen:
+                with suppress(OSError):
+                    if str(folder) in backing.read_text():
+                        seen.add(backing)
+                        device = os.open(f"/dev/{backing.parts[3]}", os.O_RDONLY)
+                        done.wait(0.5)
+                        os.close(device)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+@needs_disks
+def test_a_device_that_udev_looks_at_is_waited_for(fleet: Fleet, tmp_path: Path) -> None:
+    raw = disk_of(rootfs_in(tmp_path / "tree"), tmp_path / "disk.raw")
+    with looked_at(tmp_path):
+        bake(fleet, "--image", str(raw))
+    assert fleet("inspect", str(raw)).returncode == 0
+
+
 @needs_disks
 def test_a_disk_with_a_var_of_its_own_is_refused(fleet: Fleet, tmp_path: Path) -> None:
     tree = rootfs_in(tmp_path / "tree")
@@ -704,7 +781,7 @@ def test_a_release_that_cannot_be_fetched_changes_nothing(
 GUESTMOUNT = """\
 echo "$*" >>"$SAID"
 [ "$1 $2 $4" = "--format=raw -a -i" ] && [ "$6" = --pid-file ] || exit 1
-mount -o loop "$3" "$8"
+until mount -w -o loop "$3" "$8"; do sleep 0.1; done  # udev may look at bake's own device yet
 sleep 600 >/dev/null 2>&1 & echo $! >"$7"
 """
 GUESTUNMOUNT = """\
@@ -745,20 +822,26 @@ def test_libguestfs_does_what_the_kernel_cannot(fleet: Fleet, tmp_path: Path) ->
 
 @needs_disks
 def test_a_kill_leaves_the_old_image_and_no_mount(fleet: Fleet, tmp_path: Path) -> None:
-    raw = disk_of(rootfs_in(tmp_path / "tree"), tmp_path / "disk.raw", "256M")
+    raw = disk_of(rootfs_in(tmp_path / "tree"), tmp_path / "disk.raw")
     before = raw.read_bytes()
     command = [sys.executable, "-m", "generator", "bake", "--image", str(raw), "--generalize"]
+    # fstrim is the last that works on the copy: one that does not end keeps bake there.
+    write(tmp_path / "stand-ins", {"fstrim": f"#!/bin/sh\necho $$ >{tmp_path}/here\nsleep 600\n"})
+    (tmp_path / "stand-ins/fstrim").chmod(0o755)
     with subprocess.Popen(
         [*command, "--binary", "llmgw"],
         cwd=fleet.root,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-        stderr=subprocess.PIPE,
-        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(CHECKOUT),
+            "PATH": f"{tmp_path}/stand-ins:{os.environ['PATH']}",
+            "TMPDIR": str(tmp_path),
+        },
+        start_new_session=True,
     ) as process:
-        assert process.stderr
-        for line in process.stderr:
-            if "put /etc/llmgw/baked.json" in line:  # what follows is a fill of 256 MB
-                process.kill()
+        while not (tmp_path / "here").exists() and process.poll() is None:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
     assert raw.read_bytes() == before
     assert "gen-seed-image-" not in Path("/proc/mounts").read_text()

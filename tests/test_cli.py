@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import unprivileged
 import yaml
 from fleet import CHECKOUT, Fleet, gen_seed
+
+from generator.__main__ import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -257,6 +260,18 @@ def test_a_full_device_is_told(fleet: Fleet) -> None:
         )
     assert done.returncode == 1
     assert b"cannot write standard output: no space left on device" in done.stderr
+
+
+def test_a_folder_that_may_not_be_entered_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with unprivileged.folder() as place:
+        (place / "closed").mkdir(0o700)
+        command = ["inspect", f"{place}/closed/n7.iso"]
+        assert run(command) == 1  # as root, who can read all that Python needs for it
+        capsys.readouterr()
+        with unprivileged.nobody():
+            assert run(command) == 1
+        said = capsys.readouterr().err
+        assert said == f"error: {place}/closed/n7.iso: permission denied\n"
 
 
 def test_closed_stdout_is_told_and_issues_nothing(fleet: Fleet) -> None:

@@ -80,6 +80,9 @@ def command(  # noqa: PLR0913, PLR0917 - an argument each option
     if tar is not None:
         oven.tar(tar, family or "debian")
     elif rootfs is not None:
+        if os.geteuid():  # half of it would be done before the first chown fails
+            hint = "run gen-seed with sudo, or unpack what --tar FILE writes"
+            raise refuse("--rootfs takes root: the files of an image are root's", hint)
         oven.report(rootfs, oven.rootfs(Path(rootfs), rootfs))
     elif image is not None:
         oven.image(image)
@@ -138,7 +141,7 @@ class _Oven:
         """Write a tar."""
         from generator import baked, files, pack
 
-        files.check_target(output, binary=True, secret=False, folder=False)
+        files.check_target(output, binary=True, secret=False, folder=False, option="--tar")
         epoch = os.environ.get("SOURCE_DATE_EPOCH")
         when = int(pack.moment(epoch).timestamp()) if epoch is not None else 0
         made = self._made("the tar", self._arch, family)
