@@ -5,8 +5,8 @@ In one run, in turn and twice, so that a machine whose speed drifts slows all al
 - `gen-seed build --all` as a whole process, from specs on the disk to ISOs on the disk, with fresh
   P-256 certificates, ledger and manifest; with one job and with two;
 - a floor: a bare loop over the same files, in one process and in two: parse the YAML, make a key
-  and a certificate, put them into a text that is there already, pack an ISO, write it durably and
-  rename it. No check, no template, no ledger, no manifest;
+  and a certificate, put them into a text that is there already, pack an ISO with pycdlib, write it
+  durably and rename it. No check, no template, no ledger, no manifest;
 - by hand: openssl and cloud-localds (Debian's cloud-image-utils), one node after another.
 
 With --table, only builds of COUNT nodes each: with certificates, then with nothing to do, then with
@@ -16,6 +16,7 @@ placeholders.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import resource
 import shutil
@@ -27,13 +28,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pycdlib
 import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from startup import BY_HAND
 from validate import FLEET, NODE
 
-from generator import authority, certificate, identity, pack, pem, render, resolve
+from generator import authority, certificate, identity, pem, render, resolve
 from generator.workspace import open_workspace
 
 if TYPE_CHECKING:
@@ -155,13 +157,25 @@ def loop(
         whole = text.replace(old[0], new[0]).replace(old[1], new[1])
         whole = whole.replace("10.0.0.0", values["mgmt_addr"]).replace(seed.node_id, path.stem)
         artifacts = {"user-data": whole.encode(), "meta-data": seed.meta_data}
-        data = pack.iso(artifacts, life.not_before)
+        data = packed(artifacts)
         beside, target = out / f".{path.stem}.tmp", out / f"{path.stem}.iso"
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         beside.rename(target)
+
+
+def packed(artifacts: dict[str, bytes]) -> bytes:
+    """Return an ISO as pycdlib alone makes it."""
+    image, file = pycdlib.PyCdlib(), io.BytesIO()
+    image.new(vol_ident="cidata", joliet=3, rock_ridge="1.09")
+    for number, (name, data) in enumerate(artifacts.items()):
+        names = {"rr_name": name, "joliet_path": f"/{name}", "file_mode": 0o100400}
+        image.add_fp(io.BytesIO(data), len(data), f"/FILE{number}.;1", **names)
+    image.write_fp(file)
+    image.close()
+    return file.getvalue()
 
 
 def indented(text: bytes) -> str:

@@ -19,6 +19,8 @@ from typing import Any
 _PLAIN = re.compile(r"(?:[A-Za-z/]|-(?=[A-Za-z]))(?:[A-Za-z0-9_./@+=-]|:(?=[A-Za-z0-9_./@+=-]))*")
 _KEY_LIMIT = 1000  # characters
 _ROW_LIMIT = 90
+_LISTS = (list, tuple)
+_BLOCKS = (dict, list, tuple, Mapping)  # the last takes long, and is seldom asked
 _WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
 # cloud-init takes all of user-data for mail when it sees this with a colon in the first 4096
 # bytes (user_data.py); an escape in the colon's place means the same to YAML and nothing to it.
@@ -43,7 +45,7 @@ def dump(value: Any, indent: int = 0) -> str:
     pad = " " * indent
     if isinstance(value, Mapping) and value:
         return "".join(f"{_key(key, pad)}:{_beside(item, indent)}" for key, item in value.items())
-    if isinstance(value, list | tuple) and value:
+    if isinstance(value, _LISTS) and value:
         return "".join(f"{pad}-{_below_dash(item, indent)}" for item in value)
     return f"{pad}{inline(value)}\n"
 
@@ -58,7 +60,7 @@ def inline(value: Any) -> str:
         return str(value)
     if isinstance(value, float):
         return _float(value)
-    if isinstance(value, Mapping | list | tuple) and not value:
+    if isinstance(value, _BLOCKS) and not value:
         return "{}" if isinstance(value, Mapping) else "[]"
     raise TypeError(f"{type(value).__name__} is not a YAML scalar")
 
@@ -74,7 +76,7 @@ def _beside(value: Any, indent: int) -> str:
         return f" {_text(value, indent + 2)}\n"
     if row := _row(value):
         return f" {row}\n"
-    if isinstance(value, Mapping | list | tuple) and value:
+    if isinstance(value, _BLOCKS) and value:
         return "\n" + dump(value, indent + 2)
     return f" {inline(value)}\n"
 
@@ -84,16 +86,16 @@ def _below_dash(value: Any, indent: int) -> str:
         return f" {_text(value, indent + 2)}\n"
     if row := _row(value):
         return f" {row}\n"
-    if isinstance(value, Mapping | list | tuple) and value:
+    if isinstance(value, _BLOCKS) and value:
         return " " + dump(value, indent + 2)[indent + 2 :]
     return f" {inline(value)}\n"
 
 
 def _row(value: Any) -> str:
     """Return a list in one line, or nothing where it is better read in several."""
-    if not isinstance(value, list | tuple) or not value:
+    if not isinstance(value, _LISTS) or not value:
         return ""
-    if any(isinstance(item, Mapping | list | tuple) or "\n" in str(item) for item in value):
+    if any(isinstance(item, _BLOCKS) or "\n" in str(item) for item in value):
         return ""
     row = f"[{', '.join(map(_in_brackets, value))}]"
     return row if len(row) <= _ROW_LIMIT else ""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ Packed = bytes | Mapping[str, bytes | None]
 _LABEL = "cidata"  # in lower case: cloud-init before 19.1 knows no other
 # Rock Ridge modes need the file type's bits: with 0400 alone, Linux answers EIO.
 _FILE_MODE = 0o100400
+_SECTOR = 2048  # bytes
 
 
 def pack(
@@ -53,6 +55,22 @@ def iso(artifacts: Mapping[str, bytes], when: datetime) -> bytes:
 
     The same artifacts and the same `when` give the same bytes in every time zone.
     """
+    head, starts, size = layout(tuple((name, len(data)) for name, data in artifacts.items()), when)
+    parts, at = [head], len(head)
+    for start, data in zip(starts, artifacts.values(), strict=True):
+        if data:
+            parts += [bytes(start - at), data]
+            at = start + len(data)
+    return b"".join([*parts, bytes(size - at)])
+
+
+@lru_cache(maxsize=128)
+def layout(sizes: tuple[tuple[str, int], ...], when: datetime) -> tuple[bytes, list[int], int]:
+    """Return what is before the files (name, bytes) of an image, where each begins, and its size.
+
+    Most seeds of a fleet are as long as some other, and to lay out an image takes longer than to
+    make all that is in it.
+    """
     import pycdlib
 
     image = pycdlib.PyCdlib()
@@ -61,10 +79,10 @@ def iso(artifacts: Mapping[str, bytes], when: datetime) -> bytes:
         image.new(
             interchange_level=1, sys_ident="LINUX", vol_ident=_LABEL, joliet=3, rock_ridge="1.09"
         )
-        for number, (name, data) in enumerate(artifacts.items()):
+        for number, (name, size) in enumerate(sizes):
             image.add_fp(
-                io.BytesIO(data),
-                len(data),
+                io.BytesIO(bytes(size)),
+                size,
                 # Readers use the other two names; this one only has to be short and unique.
                 iso_path=f"/FILE{number}.;1",
                 rr_name=name,
@@ -73,8 +91,12 @@ def iso(artifacts: Mapping[str, bytes], when: datetime) -> bytes:
             )
         # In memory, because pycdlib seeks in what it writes to; a pipe cannot.
         image.write_fp(packed)
+        records = [image.get_record(joliet_path=f"/{name}") for name, _ in sizes]
+        starts = [record.extent_location() * _SECTOR for record in records]
     image.close()
-    return packed.getvalue()
+    whole = packed.getvalue()
+    filled = [start for start, (_, size) in zip(starts, sizes, strict=True) if size]
+    return whole[: min(filled, default=len(whole))], starts, len(whole)
 
 
 def date(identity: Identity, epoch: str | None) -> datetime:

@@ -234,10 +234,12 @@ def instance_id(spec: Spec) -> str:
 
 def _digests(written: list[File]) -> str:
     """Return the list that ``sha256sum -c`` reads from the file system's root."""
-    return "".join(
-        f"{hashlib.sha256(file.content.encode()).hexdigest()}  {file.path.lstrip('/')}\n"
-        for file in written
-    )
+    return "".join(f"{_sha256(file.content)}  {file.path.lstrip('/')}\n" for file in written)
+
+
+@lru_cache(maxsize=64)  # the programs are the same on every node
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _cloud_config(spec: Spec, bootcmd: str, written: list[File]) -> dict[str, Any]:

@@ -34,6 +34,11 @@ def output(*command: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
+@pytest.fixture(autouse=True)
+def nothing_laid_out() -> None:
+    pack.layout.cache_clear()
+
+
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
     path = tmp_path / "n7.iso"
@@ -78,6 +83,7 @@ def test_i5_same_bytes_at_any_time_in_any_zone(zone: str, monkeypatch: pytest.Mo
     first = pack.iso(ARTIFACTS, WHEN)
     monkeypatch.setenv("TZ", zone)
     monkeypatch.setattr(time, "time", lambda: 2e9)
+    pack.layout.cache_clear()
     time.tzset()
     try:
         assert pack.iso(ARTIFACTS, WHEN) == first
@@ -89,6 +95,21 @@ def test_i5_same_bytes_at_any_time_in_any_zone(zone: str, monkeypatch: pytest.Mo
 def test_i5_the_date_is_the_one_that_was_given() -> None:
     assert b"2026090112003000" in pack.iso(ARTIFACTS, WHEN)
     assert pack.iso(ARTIFACTS, WHEN.replace(year=2027)) != pack.iso(ARTIFACTS, WHEN)
+
+
+@needs("xorriso")
+@pytest.mark.parametrize("size", [0, 1, 2047, 2048, 2049, 70_000])
+def test_a_seed_as_long_as_another_is_laid_out_as_that_was(size: int, tmp_path: Path) -> None:
+    first, second = ({**ARTIFACTS, "user-data": sign * size} for sign in (b"a", b"b"))
+    alone = pack.iso(second, WHEN)
+    pack.layout.cache_clear()
+    assert pack.iso(first, WHEN) != alone or not size
+    assert pack.iso(second, WHEN) == alone
+    assert pack.layout.cache_info().hits == 1
+    image, target = tmp_path / "n8.iso", tmp_path / "read"
+    image.write_bytes(alone)
+    output("xorriso", "-osirrox", "on", "-indev", str(image), "-extract", "/", str(target))
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == second
 
 
 def test_the_clock_of_pycdlib_is_given_back() -> None:
