@@ -6,6 +6,7 @@ import codecs
 import copy
 import json
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import yaml
@@ -38,21 +39,19 @@ def edit(data: bytes, file: str, document: Mapping[str, Any], changes: Mapping[P
     bom = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
     text = data[len(bom) :].decode("utf-8")
     left = [*changes.items()][::-1]  # what is added comes before what was
-    while left:
-        text, left = _round(text, left, release)
-    new = bom + text.encode()
-    try:
-        found = source.parse(new, file)
-    except Refused:
-        found = None
+    found = None
+    with suppress(Refused, yaml.YAMLError):  # as when a value that others refer to is gone
+        while left:
+            text, left = _round(text, left, release)
+        found = source.parse(bom + text.encode(), file)
     if found is None or source.plain(found) != wanted:
         raise refuse(
             f"{file} is not changed: its release is written in a way that cannot be edited",
-            f"write it yourself: {emit.dump({'release': release}).rstrip()}",
+            f"write it yourself:\n\n{emit.dump({'release': release}).rstrip()}",
         )
     if wrong := schema.problems(found, "fleet"):
         raise Refused(wrong)
-    return new
+    return bom + text.encode()
 
 
 def _round(
@@ -130,9 +129,10 @@ class _Text:
         """Return the edit that adds a key, at the top of a map; of the root, at its end."""
         if node is None or (node is self._root and not node.flow_style):
             lines = emit.dump({key: value}, node.start_mark.column if node else 0)
-            if self._text and not _BREAK.search(self._text[-1]):
+            end = self._end(node)
+            if end and not _BREAK.search(self._text[end - 1]):
                 lines = f"\n{lines}"
-            return len(self._text), len(self._text), lines.replace("\n", self._newline)
+            return end, end, lines.replace("\n", self._newline)
         if not isinstance(node, yaml.MappingNode) or not node.value:
             return self._put(node.start_mark, node.end_mark, f"{{{key}: {json.dumps(value)}}}")
         first = node.value[0][0]
@@ -142,6 +142,13 @@ class _Text:
             return self._put(at, at, f"{name}: {json.dumps(value)}, ")
         rest = json.dumps(value) if isinstance(value, dict) else self._scalar(first, value)
         return self._put(at, at, f"{key}: {rest}{self._newline}{' ' * at.column}")
+
+    def _end(self, root: Any) -> int:
+        """Return where the document ends: at the text's end, or where a line of dots is."""
+        mark = root.end_mark if root else None
+        if mark is None or mark.line >= len(self._starts):  # a last line without an end
+            return len(self._text)
+        return int(self._starts[mark.line] + mark.column)
 
 
 def _child(node: Any, step: str | int) -> Any:

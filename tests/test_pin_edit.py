@@ -71,6 +71,11 @@ def test_line_ends_and_the_mark_at_the_start_stay(end: str, bom: str) -> None:
         # Nothing there yet: at the end, with a line end before it.
         ("schema: 1", 'schema: 1\nrelease:\n  version: v0.9.2\n  url: "https://h/{arch}"\n'),
         ("# empty\n", '# empty\nrelease:\n  version: v0.9.2\n  url: "https://h/{arch}"\n'),
+        # Before what ends the document, and not as a second one.
+        (
+            "schema: 1\n# 1\n...\n# 2\n",
+            'schema: 1\n# 1\nrelease:\n  version: v0.9.2\n  url: "https://h/{arch}"\n...\n# 2\n',
+        ),
         ("release: {}\n", 'release: {version: "v0.9.2", url: "https://h/{arch}"}\n'),
         # A part there: at its top.
         (
@@ -124,6 +129,8 @@ def test_a_number_stays_text() -> None:
     "text",
     [
         f"release: &r\n  version: v1\n  sha256: {{amd64: {A}}}\ngroups:\n  a: {{release: *r}}\n",
+        f"release:\n  version: v1\n  sha256: {{amd64: &d {A}, arm64: *d}}\n",
+        f"release: {{sha256: {{amd64: &d {A}, arm64: *d}}}}\n",
         f"groups:\n  a: {{release: &r {{version: v1, sha256: {{amd64: {A}}}}}}}\nrelease: *r\n",
     ],
 )
