@@ -90,14 +90,16 @@ def fetch(
     `most` is in bytes, `within` the seconds that all may take. Raises `Failed`; what `take` got
     until then is to be thrown away.
     """
+    redirects = _Redirects(url, access)
     try:
-        with _opener(url, access).open(_request(url, access), timeout=access.stall) as answer:
+        request = _request(url, access)
+        with _opener(access, redirects).open(request, timeout=access.stall) as answer:
             return _read(answer, url, take, most, within)
     except urllib.error.HTTPError as error:
         error.close()
-        raise _status(url, error.code, access) from None
+        raise _status(redirects.told(), error.code, access) from None
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise _failure(url, error, access) from None
+        raise _failure(redirects.told(), error, access) from None
 
 
 def _request(url: str, access: Access) -> urllib.request.Request:
@@ -112,23 +114,27 @@ def _schemes(access: Access) -> tuple[str, ...]:
     return ("https", "http") if access.plain else ("https",)
 
 
-def _opener(url: str, access: Access) -> urllib.request.OpenerDirector:
+def _opener(access: Access, redirects: _Redirects) -> urllib.request.OpenerDirector:
     bundle = os.environ.get("SSL_CERT_FILE")
     if bundle and not os.access(bundle, os.R_OK):  # OpenSSL would trust nobody and not say why
         raise Failed(f"$SSL_CERT_FILE is {bundle}, which cannot be read")
     context = ssl.create_default_context()
     if access.roots:
         context.load_verify_locations(cadata=access.roots)
-    return urllib.request.build_opener(
-        urllib.request.HTTPSHandler(context=context), _Redirects(url, access)
-    )
+    return urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), redirects)
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
     max_redirections = 5
 
     def __init__(self, url: str, access: Access) -> None:
-        self._start, self._access = url, access
+        self._start, self._access, self._last = url, access, url
+
+    def told(self) -> str:
+        """Return what was asked for, and where another host was asked in its place."""
+        first, last = shown(self._start), shown(self._last)
+        elsewhere = urlsplit(first).netloc != urlsplit(last).netloc
+        return f"{first}, which sent on to {last}" if elsewhere else first
 
     def redirect_request(self, req: Any, *rest: Any) -> Any:
         target = urljoin(req.full_url, rest[-1])
@@ -142,6 +148,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
                 f"{shown(self._start)} sends on to {shown(target)}, which is not https",
                 "nothing is fetched from there",
             )
+        self._last = target
         following = super().redirect_request(req, *rest)
         if following and (old.scheme, old.netloc) != (new.scheme, new.netloc):
             following.headers = {"User-agent": "gen-seed"}
@@ -167,7 +174,7 @@ def _read(
     return Fetched(digest.hexdigest(), size, shown(answer.geturl()))
 
 
-def _status(url: str, code: int, access: Access) -> Failed:
+def _status(file: str, code: int, access: Access) -> Failed:
     if code in _DENIED:
         hint = (
             "the server does not take what is in the header file"
@@ -177,16 +184,16 @@ def _status(url: str, code: int, access: Access) -> Failed:
     elif code == HTTPStatus.NOT_FOUND:
         hint = "see whether the release is there, and under this name"
     elif HTTPStatus.MULTIPLE_CHOICES <= code < HTTPStatus.BAD_REQUEST:
-        return Failed(f"{shown(url)} sends on and on, or nowhere", "see with curl -IL", code)
+        return Failed(f"{file} sends on and on, or nowhere", "see with curl -IL", code)
     else:
         hint = "try again later"
-    return Failed(f"the server answers {code} for {shown(url)}", hint, code)
+    return Failed(f"the server answers {code} for {file}", hint, code)
 
 
-def _failure(url: str, error: Exception, access: Access) -> Failed:
+def _failure(file: str, error: Exception, access: Access) -> Failed:
     """Return why there was no answer, in words of ours: a server's own might be anything."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
-    told = partial(Failed, f"cannot fetch {shown(url)}: {_reason(reason, access)}")
+    told = partial(Failed, f"cannot fetch {file}: {_reason(reason, access)}")
     if isinstance(reason, ssl.SSLCertVerificationError):
         if "expired" in reason.verify_message:
             return told("whoever runs the server has to renew its certificate; nothing is trusted")

@@ -43,7 +43,7 @@ def server(ca: Authority) -> Iterator[ReleaseServer]:
 
 @pytest.fixture
 def access(ca: Authority) -> Access:
-    return Access(roots=pem(ca), stall=1)
+    return Access(roots=pem(ca), stall=2)
 
 
 def pem(ca: Authority) -> str:
@@ -195,6 +195,19 @@ def test_http_is_for_what_a_digest_protects(access: Access) -> None:
     assert "not fetched over file" in refused("file:///etc/passwd", Access(plain=True))[0]
 
 
+def test_where_it_is_sent_on_to_is_told(
+    ca: Authority, server: ReleaseServer, access: Access
+) -> None:
+    with ReleaseServer(ca, {}) as other:
+        server.faults[:] = [faults.redirect(f"{other.url}/x?sig=s3cr3t")]
+        message, _, _ = refused(f"{server.url}/llmgw", access)
+        told = f"{server.url}/llmgw, which sent on to {other.url}/x"
+        assert message == f"the server answers 404 for {told}"
+    server.faults[:] = [faults.redirect(f"{other.url}/x?sig=s3cr3t")]
+    message, _, _ = refused(f"{server.url}/llmgw", access)
+    assert message == f"cannot fetch {told}: connection refused"
+
+
 def test_it_is_sent_on_for_ever(server: ReleaseServer, access: Access) -> None:
     server.faults[:] = [faults.loop]
     message, _, _ = refused(f"{server.url}/llmgw", access)
@@ -206,8 +219,8 @@ def test_a_server_that_stands_still_and_one_that_is_slow(
 ) -> None:
     server.faults[:] = [faults.stall(20)]
     message, _, _ = refused(f"{server.url}/llmgw", access)
-    assert message.endswith("the server said nothing for 1 seconds")
-    server.faults[:] = [faults.slow(2)]
+    assert message.endswith("the server said nothing for 2 seconds")
+    server.faults[:] = [faults.slow(3)]
     assert fetched(f"{server.url}/llmgw", access)[0] == DATA
     server.faults[:] = [faults.slow(2)]
     message, _, _ = refused(f"{server.url}/llmgw", access, within=1)

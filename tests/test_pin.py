@@ -418,7 +418,7 @@ def test_a_slow_server(root: Path, server: ReleaseServer) -> None:
     server.faults[:] = [faults.stall(20)]
     assert "the server said nothing for 1 seconds" in refused(root, "v0.9.2", "--timeout", "1")
     server.faults[:] = [faults.slow(3)]
-    pin(root, "v0.9.2", "--timeout", "1")
+    pin(root, "v0.9.2", "--timeout", "2")
     assert sha(AMD64) in read(root)
 
 
