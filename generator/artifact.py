@@ -93,8 +93,13 @@ def check_place(folder: Path, node: str, form: str) -> None:
     if os.path.lexists(path) and path.is_dir() != (form == "dir"):
         what = "a file, and a folder is" if form == "dir" else "a folder, and a file is"
         raise refuse(f"{path} is {what} to be written", "move it away, or name another folder: -d")
-    if path.is_symlink() and form == "dir":
+    if form != "dir":
+        return
+    if path.is_symlink():
         raise refuse(f"{path} is a symbolic link", "remove it, or name another folder: -d")
+    for part in _PARTS:
+        if (path / part).is_dir() and not (path / part).is_symlink():
+            raise refuse(f"{path / part} is a folder, and a file is to be written", "move it away")
 
 
 def stage(

@@ -90,8 +90,11 @@ def opened(folder: Path, shard: Shard | None) -> Iterator[Journal]:
         if shard:
             held.enter_context(lock.held(folder / f".{path.stem}.lock", _PATIENCE))
         else:
-            for left in folder.glob(".manifest-*.lock"):  # no shard is built just now
+            # No shard is built just now.
+            for left in folder.glob(".manifest-*.lock"):
                 left.unlink(missing_ok=True)
+            for left in folder.glob(".manifest-*.tmp"):
+                shutil.rmtree(left, ignore_errors=True)
             others = [other for other in manifest.paths(folder) if other != path]
         journal = Journal(path, others)
         try:

@@ -7,6 +7,8 @@ import pickle
 import tempfile
 from typing import TYPE_CHECKING
 
+from generator import files
+
 if TYPE_CHECKING:
     from generator.spec import Spec
 
@@ -23,14 +25,18 @@ class Kept:
         self.count = 0
 
     def add(self, pickled: bytes, count: int) -> None:
-        """Keep some pickled specs."""
-        self._places.append((self._file.seek(0, os.SEEK_END), len(pickled)))
-        self._file.write(pickled)
+        """Keep some pickled specs. Raises `Refused`."""
+        try:
+            self._places.append((self._file.seek(0, os.SEEK_END), len(pickled)))
+            self._file.write(pickled)
+            self._file.flush()
+        except OSError as error:
+            where = f"to {tempfile.gettempdir()}, which TMPDIR names"
+            raise files.cannot("write", where, error) from error
         self.count += count
 
     def parts(self) -> range:
-        """Return the numbers of what was added, once nothing more is."""
-        self._file.flush()
+        """Return the numbers of what was added."""
         return range(len(self._places))
 
     def read(self, number: int) -> list[Spec]:

@@ -12,9 +12,10 @@ import os
 import re
 import weakref
 from dataclasses import dataclass, field, fields
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from generator import files
+from generator import artifact, files
 from generator.problem import refuse
 from generator.workspace import is_node_id
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 NAME = "manifest.jsonl"
 SCHEMA = 1
 _NAME = re.compile(r"manifest(?:-[0-9]+-of-[0-9]+)?\.jsonl")
+_FORM = re.compile(r"[a-z-]+")
+_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 
 
 @dataclass(frozen=True)
@@ -160,7 +163,7 @@ def _close(opened: list[int]) -> None:
 def _node(line: bytes, path: Path, number: int) -> str:
     try:
         values = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         values = None
     schema = values.get("schema") if isinstance(values, dict) else None
     if isinstance(schema, int) and schema > SCHEMA:
@@ -184,9 +187,18 @@ def _is_row(values: Mapping[str, Any]) -> bool:
             for name, kind in _FIELDS.items()
         )
         and is_node_id(values["node"])
-        and values["artifact"].partition(".")[0] == values["node"]
-        and "/" not in values["artifact"]
+        and _FORM.fullmatch(values["form"]) is not None
+        and values["artifact"] == artifact.name(values["node"], values["form"])
+        and _is_moment(values["not_before"])
+        and _is_moment(values["not_after"])
     )
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        return bool(_MOMENT.fullmatch(text) and datetime.fromisoformat(text))
+    except ValueError:
+        return False
 
 
 def line(row: Row) -> bytes:

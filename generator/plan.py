@@ -9,6 +9,7 @@ import hashlib
 import os
 import pickle
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from generator import (
@@ -31,7 +32,6 @@ from generator.selection import Shard, chunks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-    from datetime import datetime
     from pathlib import Path
 
     from generator.fields import Field
@@ -122,14 +122,17 @@ def examine(basis: Basis, nodes: Sequence[str], processes: int) -> Generator[Par
     return jobs.run(look, chunks(len(nodes)), processes)
 
 
-def gone(manifest: Manifest, place: Workspace, part: Shard | None) -> list[Row]:
-    """Return the rows of nodes that are in the manifest, and no more in the workspace.
+def gone(basis: Basis, part: Shard | None) -> tuple[list[Row], set[str]]:
+    """Return the rows of seeds whose nodes are no more in the workspace.
 
-    Those of one `part` only, where there is one.
+    And the nodes that are in the manifest only, their seeds deleted. Those of one `part` only,
+    where there is one.
     """
-    left = set(manifest.nodes()) - {*place.files, *place.inline}
-    rows = [manifest.get(node) for node in sorted(left) if not part or part.has(node)]
-    return [row for row in rows if row]
+    lost = set(basis.manifest.nodes()) - {*basis.place.files, *basis.place.inline}
+    rows = [basis.manifest.get(node) for node in sorted(lost) if not part or part.has(node)]
+    found = [row for row in rows if row]
+    left = [row for row in found if artifact.size(basis.folder, row.node, row.form) is not None]
+    return left, {row.node for row in found} - {row.node for row in left}
 
 
 def _part(
@@ -198,7 +201,7 @@ def _plan(basis: Basis, spec: Spec, whole: Spec) -> Plan:
     differing = fields.compare(before, now)
     again = render.instance_id(spec) != row.instance_id
     state: State = "changed" if differing or reasons or again else "unchanged"
-    begin, end = standing.moment(row.not_before), standing.moment(row.not_after)
+    begin, end = map(datetime.fromisoformat, (row.not_before, row.not_after))
     soon = standing.ends_soon(begin, end, basis.now)
     if state == "unchanged" and soon and not basis.store:
         state = "ends_soon"

@@ -84,9 +84,16 @@ def _texts(found: Parts) -> dict[str, str]:
 
 def _diff(path: str, before: str | None, after: str | None) -> str:
     lines = difflib.unified_diff(
-        [f"{line}\n" for line in before.split("\n")[:-1]] if before else [],
-        [f"{line}\n" for line in after.split("\n")[:-1]] if after else [],
+        _lines(before),
+        _lines(after),
         "/dev/null" if before is None else path,
         "/dev/null" if after is None else path,
     )
     return "".join(lines)
+
+
+def _lines(text: str | None) -> list[str]:
+    """Return a text's lines, told as diff(1) tells it where the last one has no end."""
+    *whole, rest = (text or "").split("\n")
+    found = [f"{line}\n" for line in whole]
+    return [*found, f"{rest}\n\\ No newline at end of file\n"] if rest else found

@@ -6,7 +6,7 @@ Derived and not stored: a certificate expires, and is superseded, without anybod
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from generator.chain import when
@@ -81,9 +81,4 @@ def fields(one: Standing) -> dict[str, str | None]:
 
 def days_left(row: Row, now: datetime) -> int:
     """Return the whole days until a certificate ends, negative once it has."""
-    return (moment(row.not_after) - now).days
-
-
-def moment(text: str) -> datetime:
-    """Return what the text of `chain.when` says."""
-    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    return (datetime.fromisoformat(row.not_after) - now).days

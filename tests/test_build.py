@@ -228,6 +228,8 @@ def test_which_nodes(fleet: Fleet, out: Path) -> None:
         (["--all", *CHECK, "--format", "json"], 2, "--check prints a diff: neither --format json"),
         (["--all", *CHECK, "-v"], 2, "--check prints a diff: neither --format json nor -v"),
         (["n1", "--group", "left"], 2, "name nodes, or a group"),
+        (["n1", "--shard", "1/2"], 2, "name nodes, or a shard"),
+        (["--all", "--pki", "nowhere"], 1, "no authority in nowhere: ca.pem is missing"),
         (["--all", "--group", "lift"], 1, "no group 'lift' in fleet.yaml"),
         (["n77"], 1, "no node 'n77'"),
         (["--all", "-d", "fleet.yaml"], 1, "fleet.yaml is a file, and a folder is to be written"),
@@ -364,6 +366,8 @@ def test_a_node_that_is_no_more(fleet: Fleet, out: Path) -> None:
     (fleet.root / "nodes/n3.yaml").unlink()
     assert "n3 is no node any more: rm -r out/n3.iso" in said(fleet, "build", "--all")
     assert "n3" in manifest.read(out).nodes()
+    shutil.copytree(out, fleet.root / "an out")
+    assert "rm -r 'an out/n3.iso'\n" in said(fleet, "build", "--all", "-d", "an out")
     (out / "n3.iso").unlink()
     assert "n3" not in said(fleet, "build", "--all")
     assert "n3" not in manifest.read(out).nodes()
@@ -375,6 +379,14 @@ def test_a_folder_that_is_a_symbolic_link(fleet: Fleet, tmp_path: Path) -> None:
     (fleet.root / "out").symlink_to(tmp_path / "far")
     said(fleet, "build", "--all")
     assert check_whole(fleet, tmp_path / "far") == COUNT
+
+
+def test_a_folder_that_is_a_link_to_nothing(fleet: Fleet, out: Path) -> None:
+    out.symlink_to("nowhere")
+    for command in (["build", "--all"], ["diff"]):
+        assert "out is a link to nothing, and a folder is" in said(fleet, *command, code=1)
+    assert issued(fleet) == 0
+    assert not out.exists()
 
 
 def test_a_seed_that_is_a_symbolic_link_is_replaced_not_followed(fleet: Fleet, out: Path) -> None:
@@ -396,6 +408,16 @@ def test_something_else_in_the_place_of_a_seed(fleet: Fleet, out: Path) -> None:
     assert "out/n3.iso is a folder, and a file is to be written" in talk
     assert issued(fleet) == 0
     assert [path.name for path in out.iterdir()] == ["n3.iso"]
+
+
+def test_a_folder_in_the_place_of_a_part(fleet: Fleet) -> None:
+    said(fleet, "build", "--all", "-d", "d", "--as", "dir")
+    (fleet.root / "d/n3/user-data").unlink()
+    (fleet.root / "d/n3/user-data").mkdir()
+    before = tree(fleet.root)
+    talk = said(fleet, "build", "--all", "-d", "d", "--as", "dir", code=1)
+    assert "d/n3/user-data is a folder, and a file is to be written" in talk
+    assert tree(fleet.root) == before
 
 
 def test_a_manifest_that_is_damaged(fleet: Fleet, out: Path) -> None:
@@ -420,6 +442,14 @@ def test_a_folder_that_may_not_be_written() -> None:
         assert "cannot make " in str(caught.value)
         assert str(caught.value).endswith("/out/.manifest.tmp: permission denied")
         assert not any((place / "out").iterdir())
+
+
+def test_without_a_standard_error(tmp_path: Path) -> None:
+    fleet = racks(tmp_path / "ws", 200)  # so many that there would be a bar
+    command = f"{sys.executable} -m generator build --all 2>&-"
+    environ = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    subprocess.run(["sh", "-c", command], cwd=fleet.root, env=environ, check=True, timeout=100)
+    assert check_whole(fleet, fleet.root / "out") == 200
 
 
 def test_two_builds_at_once_make_each_seed_once(fleet: Fleet, out: Path) -> None:

@@ -46,13 +46,17 @@ def length(fleet: Fleet) -> float:
 def test_a_build_that_is_killed_is_gone_on_with(tmp_path: Path, whole: bool) -> None:  # noqa: FBT001
     fleet, chance = racks(tmp_path / "ws", NODES), random.Random(7)  # noqa: S311
     out, span = fleet.root / "out", length(fleet)
-    cut = 0
-    for number in range(KILLS):
+    number = cut = 0
+    while cut < KILLS:
+        number += 1
         # Each build has something to do: half of the fleet, and what the last one left.
         fleet.write(fleet=RACKS.replace("interval: 5s", f"interval: {10 + number}s"))
         process = start(fleet, "--jobs", "2")
         time.sleep(chance.uniform(0.1, 1) * span)
-        cut += process.poll() is None
+        if process.poll() is None:
+            cut += 1
+        else:  # the machine has less to do than when it was measured
+            span *= 0.7
         with suppress(ProcessLookupError):  # it may be done
             if whole:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -68,7 +72,6 @@ def test_a_build_that_is_killed_is_gone_on_with(tmp_path: Path, whole: bool) -> 
         *(f"n{n}.iso" for n in range(NODES)),
         "manifest.jsonl",
     }
-    assert cut >= KILLS // 2
     assert b"0 made" in fleet("build", "--all").stderr
 
 
@@ -84,12 +87,23 @@ def test_what_a_killed_build_has_finished_is_kept(tmp_path: Path) -> None:
     process.communicate(timeout=60)
     before = tree(fleet.root / "out")
     kept = {row.node for row in rows_of(fleet.root / "out") if f"{row.node}.iso" in before}
-    assert 0 < len(kept) < 400
+    assert kept
     fleet("build", "--all")
     after = tree(fleet.root / "out")
     # At most the part that was being put in its place is done again.
     assert sum(after[f"{node}.iso"] != before[f"{node}.iso"] for node in kept) <= 100
     assert check_whole(fleet, fleet.root / "out") == 400
+
+
+def test_what_a_killed_shard_has_left_goes_with_the_next_build(tmp_path: Path) -> None:
+    fleet = racks(tmp_path / "ws", 2)
+    left = fleet.root / "out/.manifest-1-of-2.tmp"
+    left.mkdir(parents=True)
+    (left / "n0.iso").write_bytes(b"a private key")
+    fleet("build", "--shard", "2/2")
+    assert left.exists()  # that of another shard, which may be at work
+    fleet("build", "--all")
+    assert not list(fleet.root.glob("out/.*"))
 
 
 def test_ctrl_c(tmp_path: Path) -> None:
@@ -121,6 +135,17 @@ def small() -> Iterator[Path]:
             yield Path(name)
         finally:
             subprocess.run(["umount", "--lazy", name], check=True)
+
+
+def test_no_room_for_the_specs(tmp_path: Path, small: Path) -> None:
+    fleet = racks(tmp_path / "ws", 100)
+    (small / "filler").write_bytes(b"\0" * ((8 << 20) - 8192))
+    done = fleet("build", "--all", check=False, environ={"TMPDIR": str(small)})
+    assert done.returncode == 1
+    assert done.stderr.decode() == (
+        f"error: cannot write to {small}, which TMPDIR names: no space left on device\n"
+    )
+    assert not (fleet.root / "out").exists()
 
 
 @pytest.mark.parametrize("what", ["seeds", "ledger"])

@@ -93,6 +93,12 @@ def test_the_most_important_comes_first(fleet: Fleet) -> None:
     assert sum(row["new_release"] for row in rows.values()) == 9
 
 
+def test_a_node_that_is_no_more_and_whose_seed_is_deleted(fleet: Fleet) -> None:
+    (fleet.root / "nodes/n9.yaml").unlink()
+    (fleet.root / "out/n9.iso").unlink()
+    assert told(fleet, code=0) == ["out: 9 unchanged"]
+
+
 def test_the_same_version_with_other_bytes_is_another_release(fleet: Fleet) -> None:
     edit(fleet, "fleet.yaml", "0123456789abcdef" * 4, "fedcba9876543210" * 4)
     edit(fleet, "fleet.yaml", "url: https://git.", "url: https://git2.")

@@ -95,7 +95,15 @@ def test_a_line_that_a_kill_cut_short_is_passed_over(tmp_path: Path) -> None:
         b'{"schema": 1, "node": "n7"}',
         json.dumps({**json.loads(manifest.line(ROW)), "bytes": "many"}).encode(),
         json.dumps({**json.loads(manifest.line(ROW)), "artifact": "n7.iso/../../x"}).encode(),
+        json.dumps({**json.loads(manifest.line(ROW)), "artifact": "n7.iso; reboot"}).encode(),
         json.dumps({**json.loads(manifest.line(ROW)), "node": "../n7"}).encode(),
+        json.dumps({**json.loads(manifest.line(ROW)), "form": "../etc"}).encode(),
+        json.dumps({**json.loads(manifest.line(ROW)), "not_after": "soon"}).encode(),
+        json.dumps(
+            {**json.loads(manifest.line(ROW)), "not_after": "2027-13-01T00:00:00Z"}
+        ).encode(),
+        json.dumps({**json.loads(manifest.line(ROW)), "not_before": "2027-01-01"}).encode(),
+        b"[" * 100_000,
     ],
 )
 def test_what_is_no_row_is_refused(tmp_path: Path, line: bytes) -> None:

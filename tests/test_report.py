@@ -373,7 +373,7 @@ def test_the_same_moment_gives_the_same_bytes_on_stdout_and_in_a_file(
 def test_no_authority_is_needed_and_the_page_says_what_it_does_not_know(fleet: Fleet) -> None:
     done = fleet("report", "--pki", "nowhere")
     assert b"certificates: no ledger in nowhere" in done.stderr
-    assert b"There is no ledger: what was issued is not known." in done.stdout
+    assert b"Without a ledger, what was issued is not known." in done.stdout
 
 
 def test_a_ledger_that_cannot_be_read_is_a_warning(fleet: Fleet) -> None:
@@ -384,7 +384,8 @@ def test_a_ledger_that_cannot_be_read_is_a_warning(fleet: Fleet) -> None:
     said = done.stderr.decode()
     assert "warning: the ledger pki/ledger.db" in said
     assert "certificates: the ledger in pki cannot be read" in said
-    assert "There is no ledger" in page_
+    assert "There is no ledger" not in page_
+    assert "Without a ledger, what was issued is not known." in page_
     assert re.search(r'<strong class="soon">warning</strong>\s+the ledger pki/ledger.db', page_)
 
 

@@ -60,6 +60,20 @@ def test_a_change_is_a_unified_diff(fleet: Fleet) -> None:
     }
 
 
+def test_a_last_line_without_its_end(fleet: Fleet) -> None:
+    path = fleet.root / "snapshots/n0/meta-data"
+    path.write_bytes(path.read_bytes()[:-1])
+    (fleet.root / "snapshots/n1/network-config").write_bytes(b"more")
+    diff, _ = check(fleet)
+    assert diff == (
+        "--- snapshots/n0/meta-data\n+++ snapshots/n0/meta-data\n@@ -1,2 +1,2 @@\n"
+        f" {path.read_text('utf-8').splitlines()[0]}\n"
+        "-local-hostname: n0\n\\ No newline at end of file\n+local-hostname: n0\n"
+        "--- snapshots/n1/network-config\n+++ /dev/null\n@@ -1 +0,0 @@\n"
+        "-more\n\\ No newline at end of file\n"
+    )
+
+
 def test_a_build_writes_only_what_differs(fleet: Fleet) -> None:
     edit(fleet, "fleet.yaml", "heartbeat_interval: 5s", "heartbeat_interval: 10s")
     times = {path: path.stat().st_mtime_ns for path in (fleet.root / "snapshots").rglob("*-data")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
 
     from generator.build import Batch
     from generator.commands.build import Wanted
+    from generator.issue import Signing
     from generator.journal import Journal
-    from generator.manifest import Manifest
+    from generator.manifest import Manifest, Row
     from generator.plan import Basis
     from generator.survey import Survey
 
@@ -34,12 +36,12 @@ def build(folder: Path, wanted: Wanted) -> None:
 
     run = _Run(folder, wanted)
     # Nothing is made, not even the folder, where something is wrong.
-    early = None if run.out.is_dir() else run.survey(manifest.read(run.out))
+    early = None if run.out.is_dir() else run.prepare(manifest.read(run.out))
     with journal.opened(run.out, wanted.shard) as book:
         if early is None or manifest.paths(run.out):  # or another build was first
-            early = run.survey(manifest.read(run.out))
-        basis, found = early
-        run.make(basis, found, book)
+            early = run.prepare(manifest.read(run.out))
+        basis, found, by = early
+        run.make(basis, found, by, book)
         run.finish(basis, book)
     run.report(basis, found)
     if run.failed:
@@ -95,15 +97,22 @@ class _Run:
         self.refused = set(found.refused)
         return basis, found
 
-    def make(self, basis: Basis, found: Survey, book: Journal) -> None:
+    def prepare(self, there: Manifest) -> tuple[Basis, Survey, Signing | None]:
+        """Look at all nodes, and at who signs where there is something to sign."""
+        from generator import build
+
+        basis, found = self.survey(there)
+        if basis.compared or not found.kept.count:
+            return basis, found, None
+        return basis, found, build.signing(basis, self.issuer, unstored=found.unstored)
+
+    def make(self, basis: Basis, found: Survey, by: Signing | None, book: Journal) -> None:
         """Make the seeds, and tell of each part when it counts."""
         from generator import build
 
         if not found.kept.count:
             return
-        by = None
         if not basis.compared:
-            by = build.signing(basis, self.issuer, unstored=found.unstored)
             tell(by.notes if by else ())
             say(f"{_count(found.kept.count, 'seed')}: {by.origin if by else 'identities reused'}")
         with self._progress("building", found.kept.count) as move:
@@ -138,16 +147,15 @@ class _Run:
 
     def finish(self, basis: Basis, book: Journal) -> None:
         """Bring the manifest into order, and tell of seeds whose nodes are no more."""
-        from generator import artifact, plan
+        from generator import plan
 
-        gone = []
+        left: list[Row] = []
+        without: set[str] = set()
         if self.wanted.every or self.wanted.shard:
-            gone = plan.gone(basis.manifest, self.place, self.wanted.shard)
-        left = {row.node for row in gone if artifact.size(self.out, row.node, row.form) is not None}
-        book.finish({row.node for row in gone} - left)
-        for row in gone:
-            if row.node in left:
-                say(f"{row.node} is no node any more: rm -r {self.out / row.artifact}")
+            left, without = plan.gone(basis, self.wanted.shard)
+        book.finish(without)
+        for row in left:
+            say(f"{row.node} is no node any more: {_removing(self.out / row.artifact)}")
 
     def report(self, basis: Basis, found: Survey) -> None:
         """Say what became of the nodes."""
@@ -192,6 +200,10 @@ class _Run:
             yield move
 
 
+def _removing(path: Path) -> str:
+    return f"rm -r {shlex.quote(str(path))}"
+
+
 def _count(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
@@ -209,7 +221,7 @@ def check(folder: Path, wanted: Wanted) -> None:
     # As in `finish`: whoever asks for some nodes is not told of others.
     strays = snapshot.strays(basis, wanted.shard) if wanted.every or wanted.shard else []
     for name in strays:
-        say(f"{run.out / name} is of no node: rm -r {run.out / name}")
+        say(f"{run.out / name} is of no node: {_removing(run.out / name)}")
     if differing:
         say(
             f"{differing} of {_count(len(run.nodes), 'snapshot')} in {run.out}"

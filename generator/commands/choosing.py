@@ -70,6 +70,8 @@ def check(nodes: Sequence[str], group: str | None, part: Shard | None, *, every:
         raise click.UsageError("name nodes, or say --all")
     if nodes and group:
         raise click.UsageError("name nodes, or a group")
+    if nodes and part:
+        raise click.UsageError("name nodes, or a shard")
     if not (nodes or every or group or part):
         raise click.UsageError("name nodes, or say --all, --group or --shard")
 
@@ -82,12 +84,13 @@ def processes(jobs: int | None) -> int:
 
 
 def folder(place: Path, out: str | None) -> Path:
-    """Return the folder of the seeds; raise `Refused` where it is a file."""
+    """Return the folder of the seeds; raise `Refused` where it is something else."""
     from generator.problem import refuse
 
     found = Path(out) if out else place / "out"
-    if found.exists() and not found.is_dir():
-        raise refuse(f"{found} is a file, and a folder is to be written", "name another with -d")
+    if os.path.lexists(found) and not found.is_dir():
+        what = "a file" if found.exists() else "a link to nothing"
+        raise refuse(f"{found} is {what}, and a folder is to be written", "name another with -d")
     return found
 
 
@@ -147,7 +150,8 @@ def _check_kind(there: Manifest, out: Path, form: str, *, placeholder: bool) -> 
         return
     if row.form != form:
         raise refuse(
-            f"{out} holds seeds as {row.form}, not as {form}", "name another folder with -d"
+            f"{out} holds seeds as {row.form}, not as {form}",
+            f"add --as {row.form}, or name another folder with -d",
         )
     if (row.identity == issue.PLACEHOLDER) != placeholder:
         kinds = ["certificates", "placeholders"]
@@ -158,7 +162,7 @@ def _check_kind(there: Manifest, out: Path, form: str, *, placeholder: bool) -> 
 @contextmanager
 def progress(label: str, length: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
     """Show a bar on a terminal, and yield what moves it on."""
-    if not shown or length < _FEW or not sys.stderr.isatty():
+    if not shown or length < _FEW or sys.stderr is None or not sys.stderr.isatty():
         yield lambda _: None
         return
     with click.progressbar(length=length, label=label, file=sys.stderr) as bar:

@@ -66,8 +66,8 @@ def command(folder: Path, /, **options: Any) -> None:
     if errors := found.problems():
         raise Refused(errors)
     if every and options["group"] is None:
-        gone = plan.gone(basis.manifest, place, part)
-        plans += [plan.Plan(row.node, "gone", before=row) for row in gone]
+        left, _ = plan.gone(basis, part)
+        plans += [plan.Plan(row.node, "gone", before=row) for row in left]
     _print(plans, out, options)
     if any(one.state != "unchanged" for one in plans):
         raise click.exceptions.Exit(2)
