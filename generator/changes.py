@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
+
+from generator.chain import when
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterable, Iterator, Sequence
+    from datetime import datetime
 
     from generator.fields import Field
     from generator.plan import Plan
 
 _SHOWN = 8  # nodes that a line names
-_LONGEST = 60  # characters of a value
+_LONGEST = 64  # characters of a value: a digest is shown whole
+_LEAD = 20  # characters of it before the first that differs
 _RELEASE = ("release.version", "release.sha256.")  # not whence and how it is fetched
 
 
 def summary(counts: Counter[str]) -> str:
     """Return the counts of the nodes by state, in one line."""
     parts = [
-        f"{counts[state]} {state.replace('ends_soon', 'with a certificate that ends soon')}"
+        f"{counts[state]} {state.replace('ends_soon', 'with a certificate at its end')}"
         for state in ("changed", "new", "gone", "ends_soon", "unchanged")
         if counts[state]
     ]
     return ", ".join(parts) or "no nodes"
 
 
-def text(plans: Sequence[Plan], *, verbose: bool) -> Iterator[str]:
-    """Give lines that tell what differs: by what it is, then with `verbose` by node."""
+def text(plans: Sequence[Plan], now: datetime, *, verbose: bool) -> Iterator[str]:
+    """Give lines that tell what differs `now`: by what it is, then with `verbose` by node."""
     if again := [plan.node for plan in plans if plan.again]:
         yield f"cloud-init starts over{_on(again)}"
     yield from _grouped((_release_line(plan.fields), plan.node) for plan in plans)
@@ -39,7 +44,10 @@ def text(plans: Sequence[Plan], *, verbose: bool) -> Iterator[str]:
     for state, words in (("new", "new"), ("gone", "no node any more, but a seed of it is there")):
         if nodes := [plan.node for plan in plans if plan.state == state]:
             yield f"{words}:{_nodes(nodes)}"
-    if soon := [plan.node for plan in plans if plan.soon and plan.state != "gone"]:
+    ending = [(plan.before.not_after, plan.node) for plan in plans if plan.soon and plan.before]
+    if ended := [node for end, node in ending if end < when(now)]:
+        yield f"the certificate has ended{_on(ended)}"
+    if soon := [node for end, node in ending if end >= when(now)]:
         yield f"the certificate ends soon{_on(soon)}"
     if verbose:
         for plan in plans:
@@ -68,7 +76,11 @@ def field_text(field: Field) -> str:
     """Return a field and what becomes of it."""
     if field.secret:
         return f"{field.path}: another value, which is not shown"
-    return f"{field.path}: {_value(field.before)} → {_value(field.after)}"
+    before, after = _value(field.before), _value(field.after)
+    # Of long ones that begin alike, such as URLs, what they differ in.
+    alike = len(os.path.commonprefix([before, after]))  # noqa: RUF071 - no paths
+    start = alike - _LEAD if max(len(before), len(after)) > _LONGEST and alike > _LEAD else 0
+    return f"{field.path}: {_cut(before, start)} → {_cut(after, start)}"
 
 
 def _by_path(fields: Sequence[tuple[Field, str]]) -> Iterator[str]:
@@ -126,5 +138,9 @@ def _value(value: Any) -> str:
     if value is None:
         return "the default"
     words = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
-    shown = "".join(c if c.isprintable() else " " for c in words)
+    return "".join(c if c.isprintable() else " " for c in words)
+
+
+def _cut(words: str, start: int) -> str:
+    shown = f"…{words[start:]}" if start else words
     return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…"

@@ -12,6 +12,8 @@ from fleet import Fleet
 from racks import edit, plain, racks, tree
 
 from generator import ledger
+from generator.changes import field_text
+from generator.fields import Field
 
 COUNT = 10
 LEFT, RIGHT = ([f"n{n}" for n in range(COUNT) if n % 2 == odd] for odd in (0, 1))
@@ -140,11 +142,25 @@ def test_a_certificate_that_ends_soon(fleet: Fleet) -> None:
     soon = f"{datetime.now(UTC) + timedelta(days=20):%Y-%m-%d}"
     began = lines[0].partition('"not_before":"')[2][:10]
     lines[0] = lines[0].replace(ends, soon).replace(began, "2020-01-01")
+    lines[1] = lines[1].replace(ends, "2021-01-01").replace(began, "2020-01-01")
     path.write_text("".join(lines), "utf-8")
     assert told(fleet) == [
-        "out: 1 with a certificate that ends soon, 9 unchanged",
+        "out: 2 with a certificate at its end, 8 unchanged",
+        "the certificate has ended, on 1 node: n1",
         "the certificate ends soon, on 1 node: n0",
     ]
+
+
+def test_what_a_long_value_differs_in_is_shown() -> None:
+    digest = "ab" * 31
+    assert field_text(Field("release.sha256.amd64", f"{digest}01", f"{digest}02")) == (
+        f"release.sha256.amd64: {digest}01 → {digest}02"
+    )
+    url = f"https://git.example.net/{'far/' * 9}llmgw-linux"
+    assert field_text(Field("release.urls", [f"{url}-amd64-v1"], [f"{url}-amd64-v2", "x"])) == (
+        'release.urls: …/llmgw-linux-amd64-v1"] → …/llmgw-linux-amd64-v2", "x"]'
+    )
+    assert field_text(Field("agent.x", "y" * 99)) == f"agent.x: {'y' * 63}… → the default"
 
 
 SECRET = "correct-horse"  # noqa: S105

@@ -169,7 +169,7 @@ class _Run:
             say(f"{_count(count, 'warning')}: -v shows them")
         if found.soon:
             names = ", ".join(found.soon[:8]) + (" …" if len(found.soon) > 8 else "")  # noqa: PLR2004
-            say(f"stored identities that end soon: {names}; another: gen-seed NODE --renew")
+            say(f"stored identities at or near their end: {names}; another: gen-seed NODE --renew")
         refused = f", {len(self.refused)} refused" if self.refused else ""
         unchanged = len(self.nodes) - self.made - len(self.refused)
         say(f"{self.out}: {self.made} made, {unchanged} unchanged{refused}")

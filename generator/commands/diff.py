@@ -14,7 +14,7 @@ from generator.commands import choosing
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from generator.plan import Plan
+    from generator.plan import Basis, Plan
 
 
 @click.command()
@@ -68,12 +68,12 @@ def command(folder: Path, /, **options: Any) -> None:
     if every and options["group"] is None:
         left, _ = plan.gone(basis, part)
         plans += [plan.Plan(row.node, "gone", before=row) for row in left]
-    _print(plans, out, options)
+    _print(plans, basis, options)
     if any(one.state != "unchanged" for one in plans):
         raise click.exceptions.Exit(2)
 
 
-def _print(plans: list[Plan], out: Path, options: dict[str, Any]) -> None:
+def _print(plans: list[Plan], basis: Basis, options: dict[str, Any]) -> None:
     from generator import changes
 
     if options["report"] == "json":
@@ -83,6 +83,6 @@ def _print(plans: list[Plan], out: Path, options: dict[str, Any]) -> None:
             click.echo(f"{',' if number else ''}\n  {text}", nl=False)
         click.echo("\n]}")
         return
-    click.echo(f"{out}: {changes.summary(Counter(one.state for one in plans))}")
-    for line in changes.text(plans, verbose=options["verbose"]):
+    click.echo(f"{basis.folder}: {changes.summary(Counter(one.state for one in plans))}")
+    for line in changes.text(plans, basis.now, verbose=options["verbose"]):
         click.echo(line)
