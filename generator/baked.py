@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import lzma
 import tarfile
 import zipfile
 import zlib
@@ -37,6 +38,11 @@ ANCHORS = {
 }
 """Where a family's trust store takes anchors from; Alpine's is Debian's. As in onboard."""
 _ANCHOR = "llmgw-ca"
+# RuntimeError is a zip's that is encrypted, or packed in a way that Python has no words for.
+_DAMAGED = (
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+    *(OSError, EOFError, RuntimeError),
+)
 # What a folder's mode may be set to, because nobody else has anything in it.
 OURS = frozenset(
     (
@@ -130,7 +136,7 @@ def _note(
 
 
 def read_note(data: bytes) -> Note | None:
-    """Return what a baked.json says, None where it is damaged.
+    """Return what a baked.json says, None where it is damaged, or has what no bake writes.
 
     Raises `Refused` for one that a newer gen-seed wrote.
     """
@@ -142,15 +148,16 @@ def read_note(data: bytes) -> Note | None:
                 f"{NOTE} has format {number!r}, and this gen-seed reads {FORMAT}",
                 "use the gen-seed that baked the image, or a newer one",
             )
-        return Note(
-            number,
-            str(told["gen_seed"]),
-            str(told["release"]["version"]),
-            str(told["release"]["arch"]),
-            str(told["release"]["sha256"]),
-            tuple(map(str, told["roots"])),
-            {str(r["path"]): (str(r["mode"]), str(r["sha256"])) for r in told["files"]},
-        )
+        release = told["release"]
+        version, arch, sha256 = (str(release[key]) for key in ("version", "arch", "sha256"))
+        head = (str(told["gen_seed"]), version, arch, sha256)
+        roots = tuple(map(str, told["roots"]))
+        files = [(str(r["path"]), str(r["mode"]), str(r["sha256"])) for r in told["files"]]
+        # Whoever made the image wrote this: it could tell our terminal to do things.
+        if not "".join((*head, *roots, *(word for row in files for word in row))).isprintable():
+            return None
+        said = {path: (mode, digest) for path, mode, digest in files}
+        return Note(number, head[0], version, arch, sha256, roots, said)
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
 
@@ -188,8 +195,11 @@ def _member(archive: bytes, member: str) -> bytes:
             with tarfile.open(fileobj=io.BytesIO(archive)) as tape:
                 heads = [head for head in tape if head.isfile() and head.name in names]
                 found = [file.read() for head in heads if (file := tape.extractfile(head))]
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, OSError, EOFError) as error:
-        raise refuse(f"the release's archive cannot be unpacked: {error}") from error
+    except _DAMAGED as error:
+        raise refuse(
+            "the release's archive cannot be unpacked",
+            "it is damaged, encrypted, or neither a tar nor a zip: try it by hand",
+        ) from error
     if not found:
         raise refuse(f"{member} is not in the release's archive", "release.member names it")
     return found[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from generator import engine_check, external
-from generator.problem import refuse
+from generator.problem import printable, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,9 +124,7 @@ def _judge(engine: Engine, outcome: Outcome, asked: str, given: Engines) -> Verd
     if not outcome.failure or verdict.state in ("accepted", "missing"):
         return verdict
     said = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
-    reason = f"it gave no help text: {outcome.failure}" + (
-        f": {external.plain(said)}" if said else ""
-    )
+    reason = f"it gave no help text: {outcome.failure}" + (f": {printable(said)}" if said else "")
     return engine_check.unknown(engine, asked, reason)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from generator import baked
 from generator.generalize import holding
-from generator.problem import Problem
+from generator.problem import Problem, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ class Examination:
 def examine(tree: Tree) -> Examination:
     """Return what an image holds. Raises `Refused` where a newer gen-seed baked it."""
     held = holding(tree)
-    identity = (*held.authority, *held.identity)
+    identity = tuple(map(printable, (*held.authority, *held.identity)))
     kept = tree.read(baked.NOTE)
     if kept is None:
         message = f"it is not baked: there is no {baked.NOTE}"

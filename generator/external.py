@@ -65,11 +65,6 @@ def run(  # noqa: PLR0913 - what a program runs with
                     os.killpg(process.pid, signal.SIGKILL)
 
 
-def plain(line: str) -> str:
-    """Return a line of a program's as it may be shown: it could tell the terminal to do things."""
-    return "".join(c if c.isprintable() else " " for c in line.replace("\t", "    "))[:300]
-
-
 def _name(number: int) -> str:
     with suppress(ValueError):  # of the real-time signals only the first and the last have names
         return signal.Signals(number).name

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from generator import baked, mounting
 from generator.baked import Entry
-from generator.problem import Problem, Refused
+from generator.problem import Problem, Refused, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from generator.tree import Folder, Tree
 
@@ -93,10 +93,10 @@ class Holding:
     def refusal(self, name: str) -> Refused | None:
         """Return why the image called `name` cannot be every node's, None where it can."""
         if self.authority:
-            message = f"{name} holds the authority's key: {', '.join(self.authority)}"
+            message = f"{name} holds the authority's key: {_listed(self.authority)}"
             hint = "take it off the image: whoever has the image can issue certificates"
         elif self.identity:
-            message = f"{name} holds a node's identity: {', '.join(self.identity)}"
+            message = f"{name} holds a node's identity: {_listed(self.identity)}"
             hint = "--generalize takes it away, with all else that is one machine's own"
         else:
             return None
@@ -110,6 +110,10 @@ def holding(tree: Tree) -> Holding:
     authority = [path for pattern in _AUTHORITY for path in tree.find(pattern)]
     # An empty folder of state, such as systemd makes, is nobody's identity.
     return Holding((*own, *kept), tuple(authority))
+
+
+def _listed(paths: Iterable[str]) -> str:
+    return ", ".join(map(printable, paths))
 
 
 def _is_seed(tree: Tree, path: str) -> bool:
@@ -137,7 +141,7 @@ def generalize(folder: Folder) -> Iterator[str]:
 def _remove(folder: Folder, what: str, paths: list[str]) -> Iterator[str]:
     gone = [path for path in paths if folder.remove(path)]
     if gone:
-        yield f"took away {what}: {', '.join(gone)}"
+        yield f"took away {what}: {_listed(gone)}"
 
 
 def zero(root: Path) -> None:

@@ -56,6 +56,15 @@ def refuse(message: str, hint: str = "", where: Mark | None = None) -> Refused:
     return Refused([Problem(message, hint, where)])
 
 
+def printable(text: str) -> str:
+    """Return a stranger's line of text as it may be shown: it could tell the terminal to do things.
+
+    >>> printable("no GPU\\x1b[2J\\n")
+    'no GPU [2J '
+    """
+    return "".join(c if c.isprintable() else " " for c in text.replace("\t", "    "))[:300]
+
+
 def render(problem: Problem) -> str:
     """Return the problem as text: what and where, the source line, the hint.
 

@@ -19,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from generator import chain, external, formats, located, pem, request
 from generator.authority import check_node_id
 from generator.identity import Identity, check
-from generator.problem import Problem, Refused, refuse
+from generator.problem import Problem, Refused, printable, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,7 +108,7 @@ def _ask(command: Command, data: bytes, environ: Mapping[str, str]) -> bytes:
         ) from error
     if not outcome.failure:
         return outcome.output
-    talk = [line for line in map(external.plain, outcome.talk.splitlines()) if line.strip()]
+    talk = [line for line in map(printable, outcome.talk.splitlines()) if line.strip()]
     told = "".join(f"\n    {line}" for line in talk[-_LINES:])
     said = f"; it said:{told}" if told else ", and it said nothing"
     hint = f"run it by hand: NODE={environ['NODE']} DAYS={environ['DAYS']}"

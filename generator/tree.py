@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import fnmatch
+import lzma
 import os
 import shutil
 import stat
 import tarfile
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -185,7 +187,7 @@ class Tar:
         try:
             self._archive = tarfile.open(path)  # noqa: SIM115 - for as long as this lives
             members = self._archive.getmembers()
-        except (tarfile.TarError, OSError, EOFError) as error:
+        except (tarfile.TarError, zlib.error, lzma.LZMAError, OSError, EOFError) as error:
             raise refuse(f"{path} is no tar, or it is damaged") from error
         self._members = {f"/{head.name.removeprefix('./').lstrip('/')}": head for head in members}
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
+import lzma
 import os
 import shutil
 import signal
@@ -195,6 +197,39 @@ def test_the_binary_comes_out_of_an_archive(fleet: Fleet, kind: str) -> None:
     assert "error: another is not in the release's archive" in bake(
         fleet, "--tar", "-", check=False
     )
+
+
+def packed(kind: str) -> bytes:
+    """Return a zip that is encrypted, or packed in an unknown way, by what its heads say."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as bundle:
+        bundle.writestr("llmgw", BINARY)
+    data = bytearray(made.getvalue())
+    for head, flags in ((0, 6), (data.index(b"PK\x01\x02"), 8)):
+        if kind == "encrypted":
+            data[head + flags] |= 1
+        else:
+            data[head + flags + 2] = 93
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        packed("encrypted"),
+        packed("zstd"),
+        gzip.compress(BINARY),
+        lzma.compress(BINARY * 900)[:60] + b"damaged",
+        b"no archive",
+    ],
+)
+def test_an_archive_that_cannot_be_unpacked_is_told(fleet: Fleet, data: bytes) -> None:
+    release(fleet, data)
+    content = json.loads((fleet.root / "fleet.yaml").read_text())
+    content["release"] |= {"archive": "zip", "member": "llmgw"}
+    fleet.write(fleet=json.dumps(content))
+    said = bake(fleet, "--tar", "-", check=False)
+    assert said.startswith("error: the release's archive cannot be unpacked\n  hint: ")
 
 
 def test_another_binary_is_refused_and_writes_nothing(fleet: Fleet, tmp_path: Path) -> None:
@@ -693,6 +728,34 @@ def test_a_note_of_a_newer_gen_seed_is_left_alone(fleet: Fleet, tmp_path: Path) 
         said = fleet(*command, str(root), check=False)
         assert b"/etc/llmgw/baked.json has format 2, and this gen-seed reads 1" in said.stderr
     assert state(root) == before
+
+
+@needs_root
+def test_what_an_image_says_cannot_talk_to_the_terminal(fleet: Fleet, tmp_path: Path) -> None:
+    root = rootfs_in(tmp_path / "root")
+    bake(fleet, "--rootfs", str(root))
+    note = (root / "etc/llmgw/baked.json").read_text()
+    write(root, {"etc/llmgw/baked.json": note.replace("v0.9.1", r"v\u001b[2J\nidentity none")})
+    (problem,) = inspected(fleet, root)["problems"]
+    assert problem["message"] == "/etc/llmgw/baked.json is damaged"
+    name = os.fsdecode(b"own \xff\x1b[2J\n")
+    write(root, {f"etc/llmgw/{name}": ""})
+    told = fleet("inspect", str(root), check=False).stdout.decode()
+    assert told.endswith("identity     /etc/llmgw/own   [2J \n")
+    assert "identity: /etc/llmgw/own   [2J \n" in bake(fleet, "--rootfs", str(root), check=False)
+
+
+@pytest.mark.parametrize("how", ["gz", "xz"])
+def test_a_compressed_tar_is_read_back(fleet: Fleet, tmp_path: Path, how: str) -> None:
+    bake(fleet, "--tar", str(tmp_path / "a.tar"))
+    data = (tmp_path / "a.tar").read_bytes()
+    whole = gzip.compress(data) if how == "gz" else lzma.compress(data)
+    target = tmp_path / f"a.tar.{how}"
+    target.write_bytes(whole)
+    assert inspected(fleet, target)["release"]["version"] == "v0.9.1"
+    target.write_bytes(whole[: len(whole) // 2])
+    done = fleet("inspect", str(target), check=False)
+    assert done.stderr.decode() == f"error: {target} is no tar, or it is damaged\n"
 
 
 def test_a_pattern_finds_only_what_is_in_the_tree(tmp_path: Path) -> None:

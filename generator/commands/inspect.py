@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from generator.unpack import Unpacked
 
 
+_COMPRESSED = (b"\x1f\x8b", b"\xfd7zXZ\0")  # gzip, xz
+
+
 @click.command()
 @click.argument("file", metavar="FILE|-")
 @click.option(
@@ -58,6 +61,8 @@ def command(folder: Path, file: str, form: str, pki: str | None) -> None:
 
 def _image_kind(path: Path) -> str:
     """Return what kind of image a file is, in words; nothing for what may be a seed."""
+    import tarfile
+
     from generator import disk, vfat
 
     if path.is_dir():
@@ -69,7 +74,7 @@ def _image_kind(path: Path) -> str:
             head = file.read(40 << 10)
     except OSError:
         return ""
-    if head[257:262] == b"ustar":
+    if head[257:262] == b"ustar" or (head.startswith(_COMPRESSED) and tarfile.is_tarfile(path)):
         return "tar"
     if head[32769:32774] == b"CD001" or vfat.is_vfat(head):
         return ""
