@@ -11,6 +11,7 @@ import json
 import os
 import re
 import weakref
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -116,13 +117,15 @@ def name(shard: Shard | None = None) -> str:
 
 def paths(folder: Path) -> list[Path]:
     """Return the manifests in a folder, the one that was written last at the end."""
+    found = []
     try:
-        found = [folder / entry for entry in os.listdir(folder) if _NAME.fullmatch(entry)]  # noqa: PTH208
-        return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name))
-    except FileNotFoundError:
-        return []
+        for entry in os.listdir(folder) if folder.exists() else []:  # noqa: PTH208
+            if _NAME.fullmatch(entry):
+                with suppress(FileNotFoundError):  # a build has just joined it with the others
+                    found.append(((folder / entry).stat().st_mtime_ns, entry))
     except OSError as error:
         raise files.cannot("list", folder, error) from error
+    return [folder / entry for _, entry in sorted(found)]
 
 
 def read(folder: Path) -> Manifest:
@@ -130,7 +133,11 @@ def read(folder: Path) -> Manifest:
 
     Changes nothing. Raises `Refused`.
     """
-    return read_all(paths(folder))
+    while True:
+        found = paths(folder)
+        made = read_all(found)
+        if {*paths(folder)} == {*found}:  # else a build has joined them meanwhile
+            return made
 
 
 def read_all(found: Iterable[Path]) -> Manifest:

@@ -69,6 +69,24 @@ def test_the_shards_are_read_as_one(tmp_path: Path) -> None:
     assert [row.node for row in rows_of(tmp_path)] == ["n10", "n7", "n9"]
 
 
+def test_a_build_that_joins_them_while_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards = [tmp_path / manifest.name(Shard(n, 2)) for n in (1, 2)]
+    for path in shards:
+        put(path, ROW)
+    read_all = manifest.read_all
+
+    def join(found: list[Path]) -> manifest.Manifest:
+        put(tmp_path / "manifest.jsonl", ROW)
+        for path in shards:
+            path.unlink(missing_ok=True)
+        return read_all(found)
+
+    monkeypatch.setattr(manifest, "read_all", join)
+    assert rows_of(tmp_path) == [ROW]
+
+
 def test_the_last_row_of_the_newest_manifest_counts(tmp_path: Path) -> None:
     put(tmp_path / "manifest.jsonl", with_node("n7", serial="1"), age=10**9)
     put(
