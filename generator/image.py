@@ -6,6 +6,8 @@ by a rename, so that a kill at any moment leaves the old image or the new one.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,6 +45,7 @@ def copied(path: Path) -> Iterator[Copy]:
     ready = work.with_suffix(".qcow2")
     try:
         if form == "raw":
+            _check_unused(target, path)  # of qcow2 qemu-img says so itself
             run(["cp", "--sparse=always", "--reflink=auto", "--", str(target), str(work)])
         else:
             run(["qemu-img", "convert", "-f", "qcow2", "-O", "raw", str(target), str(work)])
@@ -59,6 +62,38 @@ def copied(path: Path) -> Iterator[Copy]:
     finally:
         work.unlink(missing_ok=True)
         ready.unlink(missing_ok=True)
+
+
+def check_room(copy: Path, name: str) -> None:
+    """Raise `Refused` where a copy, of the image called `name`, cannot be written as a whole."""
+    state, place = copy.stat(), os.statvfs(copy)
+    lacking = state.st_size - state.st_blocks * 512 - place.f_bavail * place.f_frsize
+    if lacking > 0:
+        raise refuse(
+            f"{name}: to zero what is free of it takes {lacking} bytes more than its folder has",
+            "make room, or work on it where there is some",
+        )
+
+
+def _check_unused(target: Path, path: Path) -> None:
+    """Raise `Refused` for an image that a machine runs from, or that is mounted.
+
+    What that writes from now on would be lost, and what it has not written yet is not in a copy.
+    """
+    # Who cannot write it cannot ask.
+    with contextlib.suppress(PermissionError), target.open("r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise refuse(f"{path} is in use", "stop the machine that runs from it") from error
+    mounts = Path("/proc/self/mountinfo").read_text("utf-8", "replace")
+    devices = {line.split()[2] for line in mounts.splitlines()}
+    for loop in Path("/sys/block").glob("loop*"):
+        with contextlib.suppress(OSError):  # it is another's, and may go at any moment
+            backing = (loop / "loop/backing_file").read_text("utf-8").rstrip("\n")
+            own = {number.read_text().strip() for number in (loop / "dev", *loop.glob("*/dev"))}
+            if backing == str(target) and own & devices:
+                raise refuse(f"{path} is mounted", f"unmount it: umount /dev/{loop.name}")
 
 
 def _settle(made: Path, state: os.stat_result) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import hashlib
 import io
@@ -643,6 +644,44 @@ def test_a_device_that_udev_looks_at_is_waited_for(fleet: Fleet, tmp_path: Path)
     with looked_at(tmp_path):
         bake(fleet, "--image", str(raw))
     assert fleet("inspect", str(raw)).returncode == 0
+
+
+@needs_disks
+def test_a_disk_that_somebody_uses_is_refused(fleet: Fleet, tmp_path: Path) -> None:
+    raw = disk_of(rootfs_in(tmp_path / "tree"), tmp_path / "disk.raw")
+    before = raw.read_bytes()
+    with mounted(raw, how="ro,noload"):
+        said = bake(fleet, "--image", str(raw), check=False)
+        assert f"error: {raw} is mounted\n  hint: unmount it: umount /dev/loop" in said
+    with raw.open("rb") as file:  # as qemu holds the disk of a machine
+        fcntl.lockf(file, fcntl.LOCK_SH, 1, 201)
+        assert f"error: {raw} is in use\n" in bake(fleet, "--image", str(raw), check=False)
+    assert fleet("inspect", str(raw), check=False).stderr.startswith(b"error: it is not baked")
+    assert raw.read_bytes() == before
+    bake(fleet, "--image", str(raw))
+
+
+@needs_disks
+def test_a_disk_that_has_no_room_to_be_zeroed_is_refused(fleet: Fleet, tmp_path: Path) -> None:
+    raw = disk_of(rootfs_in(tmp_path / "tree"), tmp_path / "disk.raw")
+    with contained(tmp_path / "small", "size=40M") as small:
+        subprocess.run(["cp", "--sparse=always", raw, small], check=True)
+        said = bake(fleet, "--image", f"{small}/disk.raw", "--generalize", check=False)
+        assert "to zero what is free of it takes " in said
+        assert [path.name for path in small.iterdir()] == ["disk.raw"]
+        assert (small / "disk.raw").read_bytes() == raw.read_bytes()
+        bake(fleet, "--image", f"{small}/disk.raw")
+
+
+@contextmanager
+def contained(folder: Path, options: str) -> Iterator[Path]:
+    """Yield a folder of its own size."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
 
 
 @needs_disks

@@ -198,8 +198,11 @@ class _Oven:
 
         with image.copied(Path(path)) as copy:
             with mounting.mounted(copy.path, path, writable=True) as there:
+                zeroes = self._clean and not there.by_libguestfs
+                if zeroes:
+                    image.check_room(copy.path, path)
                 changed = self.rootfs(there.root, path)
-                if self._clean and not there.by_libguestfs:
+                if zeroes:
                     generalize.zero(there.root)
                     mounting.trim(there.root)
             if self._clean and there.by_libguestfs:
