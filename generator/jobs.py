@@ -11,6 +11,7 @@ import gc
 import multiprocessing
 import os
 import signal
+import sys
 import traceback
 from collections import deque
 from contextlib import suppress
@@ -77,6 +78,8 @@ def _serve(work: Callable[[Any], Any], pipe: Connection, others: list[Connection
     """Work until there is nothing more, or the parent has gone."""
     # The parent tells the children to stop, on Ctrl-C as well.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Not at once dead: what it has started, such as authority.command, is ended first.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     for other in others:  # else a child would keep its siblings from seeing that the parent died
         other.close()
     gc.freeze()

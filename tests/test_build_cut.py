@@ -122,6 +122,21 @@ def test_ctrl_c(tmp_path: Path) -> None:
     assert check_whole(fleet, fleet.root / "out") == 400
 
 
+def test_ctrl_c_ends_the_program_that_signs(tmp_path: Path) -> None:
+    fleet = racks(tmp_path / "ws", 1)
+    program = "[sh, -c, 'echo $$ >pid; exec sleep 600']"
+    edit(fleet, "fleet.yaml", "groups:", f"authority: {{command: {program}}}\ngroups:")
+    process = start(fleet, "--jobs", "2")
+    deadline, told = time.monotonic() + 60, fleet.root / "pid"
+    while time.monotonic() < deadline and not (told.exists() and told.read_text("utf-8")):
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(told.read_text("utf-8")), 0)
+
+
 @pytest.fixture
 def small() -> Iterator[Path]:
     """Give a file system of 8 MB: 70 seeds or so."""
