@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 
 import click
 
@@ -12,6 +13,9 @@ from generator.problem import Refused, render
 
 def main() -> None:
     """Run gen-seed: exit status 0 done, 1 refused or failed, 2 wrong usage."""
+    # Data is the same bytes in every locale; the name of a file may be no text at all.
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))
 
 

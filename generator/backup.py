@@ -58,10 +58,13 @@ def restore(folder: Path, source: Path, now: datetime) -> Restored:
         raise refuse(f"no file {source}")
     files.make_folder(folder, 0o700)
     with ledger_file.temporary(path) as beside:
-        _copy(source, beside)
-        with ledger_file.explained(source), closing(ledger_file.connect(beside, 0)) as copy:
-            ledger_file.check_whole(source, copy)
-            ledger_file.check_writable(source, copy)
+        try:
+            _copy(source, beside)
+            with ledger_file.explained(source), closing(ledger_file.connect(beside, 0)) as copy:
+                ledger_file.check_whole(source, copy)
+                ledger_file.check_writable(source, copy)
+        except ledger_file.Damaged as damaged:  # its hint is about a ledger that is in use
+            raise refuse(damaged.problems[0].message, "take another backup") from damaged
         brought = _count(beside)
         if not os.path.lexists(path):
             try:

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from generator.chain import when
+from generator.problem import count, some
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from generator.fields import Field
     from generator.plan import Plan
 
-_SHOWN = 8  # nodes that a line names
 _LONGEST = 64  # characters of a value: a digest is shown whole
 _LEAD = 20  # characters of it before the first that differs
 _RELEASE = ("release.version", "release.sha256.")  # not whence and how it is fetched
@@ -43,7 +43,7 @@ def text(plans: Sequence[Plan], now: datetime, *, verbose: bool) -> Iterator[str
     yield from _by_path(fields)
     for state, words in (("new", "new"), ("gone", "no node any more, but a seed of it is there")):
         if nodes := [plan.node for plan in plans if plan.state == state]:
-            yield f"{words}:{_nodes(nodes)}"
+            yield f"{words}: {some(nodes)}"
     ending = [(plan.before.not_after, plan.node) for plan in plans if plan.soon and plan.before]
     if ended := [node for end, node in ending if end < when(now)]:
         yield f"the certificate has ended{_on(ended)}"
@@ -125,13 +125,7 @@ def _grouped(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def _on(nodes: Sequence[str]) -> str:
-    count = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
-    return f", on {count}:{_nodes(nodes)}"
-
-
-def _nodes(nodes: Sequence[str]) -> str:
-    more = f" and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else ""
-    return f" {', '.join(nodes[:_SHOWN])}{more}"
+    return f", on {count(len(nodes), 'node')}: {some(nodes)}"
 
 
 def _value(value: Any) -> str:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from generator.problem import refuse
+from generator.problem import refuse, some
 
 _GNU = re.compile(r"([0-9A-Fa-f]{32,})(?:[ \t]+\*?(\S.*))?")
 _BSD = re.compile(r"(SHA[0-9-]+|MD5) ?\((.+)\) ?= ?([0-9A-Fa-f]{32,})")
 _SHA256 = ("SHA256", "SHA2-256")
 _DIGITS = 64
-_SHOWN = 8  # names that a message lists
 
 
 @dataclass(frozen=True)
@@ -43,11 +42,8 @@ class Checksums:
         if len(found) > 1:
             raise refuse(f"{self.source} has several digests for {name}", "it names no one file")
         if not found:
-            others = [entry for entry, _ in self.entries if entry]
-            listed = ", ".join(others[:_SHOWN]) + (", …" if others[_SHOWN:] else "")
-            raise refuse(
-                f"{self.source} has no digest for {name}", f"it has: {listed or 'no names'}"
-            )
+            listed = some([entry for entry, _ in self.entries if entry]) or "no names"
+            raise refuse(f"{self.source} has no digest for {name}", f"it has: {listed}")
         return found.pop()
 
 

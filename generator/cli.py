@@ -6,16 +6,14 @@ import importlib
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from generator import __version__
-from generator.problem import render as render_problem
+from generator.options import passphrase_option, pki_option, say, tell, workspace_option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from generator.problem import Problem
 
 # Each stands in generator/commands/, and is imported when it is called.
@@ -80,28 +78,6 @@ def gen_seed(context: click.Context, folder: str) -> None:
     Data goes to stdout and talk to stderr. Exit status: 0 done, 1 refused or failed, 2 wrong usage.
     """
     context.obj = Path(folder)
-
-
-def workspace_option(command: Any) -> Any:
-    """Let a command take ``-C DIR`` behind its name as well as before it."""
-
-    def keep(context: click.Context, _: click.Parameter, folder: str | None) -> None:
-        if folder is not None:
-            context.obj = Path(folder)
-
-    return click.option(
-        "-C", metavar="DIR", callback=keep, expose_value=False, help="The workspace [default: .]."
-    )(command)
-
-
-pki_option = click.option(
-    "--pki", metavar="DIR", help="The authority's folder [default: see docs/authority.md]."
-)
-passphrase_option = click.option(
-    "--passphrase-file",
-    metavar="FILE",
-    help="Holds the passphrase of the authority's key [default: the terminal is asked].",
-)
 
 
 @click.command()
@@ -222,14 +198,3 @@ def _pasted() -> Problem:
         " joined: docs/node.md has it under onboard csr",
         severity="warning",
     )
-
-
-def tell(problems: Iterable[Problem]) -> None:
-    """Print problems to stderr."""
-    for problem in problems:
-        say(render_problem(problem))
-
-
-def say(text: str) -> None:
-    """Print a line of talk to stderr."""
-    click.echo(text, err=True)

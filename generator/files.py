@@ -208,13 +208,13 @@ def put(
             publish()
 
 
-def put_stdout(data: bytes) -> None:
-    """Write to stdout; a regular file behind it is closed to others before its first byte."""
+def put_stdout(data: bytes, *, secret: bool = True) -> None:
+    """Write to stdout; a regular file that gets a secret is closed to others before that."""
     if sys.stdout is None:
         raise refuse("standard output is closed")
     descriptor = sys.stdout.fileno()
     try:
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        if secret and stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.fchmod(descriptor, 0o600)
         with os.fdopen(descriptor, "wb", closefd=False) as stream:
             stream.write(data)

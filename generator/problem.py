@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 Severity = Literal["error", "warning"]
 
@@ -87,7 +87,7 @@ def render(problem: Problem) -> str:
         lines.append(f"  {gutter} | {mark.text}")
         lines.append(f"  {' ' * len(gutter)} | {indent}{carets}")
     if problem.nodes:
-        lines.append(f"  nodes: {_some(problem.nodes)}")
+        lines.append(f"  nodes: {some(problem.nodes)}")
     if problem.hint:
         lines.append(f"  hint: {problem.hint}")
     return "\n".join(lines)
@@ -103,6 +103,16 @@ def _clipped(mark: Mark, most: int = 160, before: int = 60) -> Mark:
     return Mark(mark.file, mark.line, mark.column - start, end, text)
 
 
-def _some(names: tuple[str, ...], most: int = 8) -> str:
+def some(names: Sequence[str], most: int = 8) -> str:
+    """Return names as a message lists them: the first of them, and how many more there are."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def count(number: int, thing: str) -> str:
+    """Return a number of things in words.
+
+    >>> f"{count(1, 'error')}, {count(0, 'warning')}"
+    '1 error, no warnings'
+    """
+    return f"{number or 'no'} {thing}{'' if number == 1 else 's'}"

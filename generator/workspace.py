@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from generator import check_fleet, files, schema, source
 from generator.located import Located
-from generator.problem import Mark, Problem, Refused, refuse
+from generator.problem import Mark, Problem, Refused, refuse, some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _NODE_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
 _FLEET_LIMIT = 16 << 20  # bytes; 10,000 nodes in it take 5 MB
 _NODE_LIMIT = 1 << 20
-_SHOWN = 8  # node ids that a message lists
 
 
 @dataclass(frozen=True)
@@ -79,8 +78,7 @@ class Workspace:
             return refuse(f"no node {node_id!r}: there are no nodes in {self.root}", hint)
         near = difflib.get_close_matches(node_id, known, n=3)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
-        more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
-        return refuse(f"no node {node_id!r}", f"{hint}there are {', '.join(known[:_SHOWN])}{more}")
+        return refuse(f"no node {node_id!r}", f"{hint}there are {some(known)}")
 
 
 class _Files(Mapping[str, Path]):

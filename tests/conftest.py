@@ -22,6 +22,10 @@ settings.register_profile("review", derandomize=True, deadline=None)
 settings.register_profile("full", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "review"))
 
+# What the tests' own processes would take from whoever runs them.
+for name in ("GEN_SEED_PKI", "SOURCE_DATE_EPOCH"):
+    os.environ.pop(name, None)
+
 
 def pytest_sessionstart() -> None:
     if not nspawn.missing():

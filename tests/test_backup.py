@@ -176,8 +176,9 @@ def test_backups_that_are_refused(pki: Path, tmp_path: Path) -> None:
     source = tmp_path / "b.db"
     for data in (b"", b"hello" * 999, (pki / "ledger.db").read_bytes()[:9000]):
         source.write_bytes(data)
-        with pytest.raises(Refused, match=r"damaged|cut off"):
+        with pytest.raises(Refused, match=r"damaged|cut off") as refused:
             backup.restore(pki, source, NOW)
+        assert refused.value.problems[0].hint == "take another backup"
     source.unlink()
     with pytest.raises(Refused, match="no file"):
         backup.restore(pki, source, NOW)

@@ -11,6 +11,7 @@ import re
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -44,17 +45,20 @@ class Here(Fleet):
     ) -> subprocess.CompletedProcess[bytes]:
         assert not environ
         kept = sys.stdin, sys.stdout, sys.stderr
-        out, err = io.BytesIO(), io.BytesIO()
-        sys.stdin = io.TextIOWrapper(io.BytesIO(stdin))
-        sys.stdout, sys.stderr = io.TextIOWrapper(out), io.TextIOWrapper(err)
-        try:
-            with contextlib.chdir(self.root):
-                code = entry.run(list(arguments))
-            sys.stdout.flush()
-            sys.stderr.flush()
-            done = subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
-        finally:
-            sys.stdin, sys.stdout, sys.stderr = kept
+        err = io.BytesIO()
+        with tempfile.TemporaryFile() as out:  # as in earnest: bytes go to a descriptor
+            sys.stdin = io.TextIOWrapper(io.BytesIO(stdin))
+            sys.stdout, sys.stderr = text, _ = io.TextIOWrapper(out), io.TextIOWrapper(err)
+            try:
+                with contextlib.chdir(self.root):
+                    code = entry.run(list(arguments))
+                sys.stdout.flush()
+                sys.stderr.flush()
+                out.seek(0)
+                done = subprocess.CompletedProcess(arguments, code, out.read(), err.getvalue())
+            finally:
+                sys.stdin, sys.stdout, sys.stderr = kept
+                text.detach()  # or it would close what is closed
         assert not check or code == 0, done.stderr.decode()
         return done
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import pty
 import shutil
@@ -333,6 +334,20 @@ def test_q5_a_dry_render_is_the_same_on_every_host(fleet: Fleet, tmp_path: Path)
         data = fleet(*render).stdout
         assert data
         assert elsewhere(*render, environ=here).stdout == data
+
+
+def test_what_is_printed_is_utf_8_in_every_locale(fleet: Fleet) -> None:
+    fleet("build", "--all")
+    fleet.write(n7="mgmt_addr: 10.0.0.109\n")
+    latin = {"PYTHONIOENCODING": "latin-1"}
+    told = fleet("diff", environ=latin, check=False)
+    assert told.returncode == 2, told.stderr
+    assert "10.0.0.107 → 10.0.0.109".encode() in told.stdout
+    # The name of a file need be no text at all; in JSON its bytes can be told from others.
+    name = os.fsdecode(b"n7-\xff.iso")
+    (fleet.root / "out/n7.iso").rename(fleet.root / name)
+    assert b"n7-\\udcff.iso: ISO" in fleet("inspect", name).stdout
+    assert json.loads(fleet("inspect", name, "--format", "json").stdout)["seeds"][0]["file"] == name
 
 
 def test_x3_user_data_to_be_pasted_comes_with_a_warning(fleet: Fleet) -> None:

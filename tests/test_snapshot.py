@@ -40,7 +40,7 @@ def test_they_are_texts_and_up_to_date(fleet: Fleet) -> None:
         "manifest.jsonl",
         *(f"n{n}/{name}" for n in range(4) for name in ("user-data", "meta-data")),
     }
-    assert check(fleet, code=0) == ("", "snapshots: 4 snapshots are up to date\n")
+    assert check(fleet, code=0) == ("", "snapshots: up to date, 4 snapshots\n")
 
 
 def test_a_change_is_a_unified_diff(fleet: Fleet) -> None:
@@ -95,11 +95,11 @@ def test_a_node_more_and_a_node_less(fleet: Fleet) -> None:
     assert diff == ""
     assert talk == (
         "snapshots/n0 is of no node: rm -r snapshots/n0\n"
-        "snapshots: 4 snapshots are up to date; to be deleted: 1\n"
+        "snapshots: up to date, 4 snapshots; to be deleted: 1\n"
     )
     # Whoever asks for one node is not told of another's.
     some = ("build", "n1", *OPTIONS[2:], "--check")
-    assert fleet(*some).stderr == b"snapshots: 1 snapshot is up to date\n"
+    assert fleet(*some).stderr == b"snapshots: up to date, 1 snapshot\n"
     shutil.rmtree(fleet.root / "snapshots/n0")
     assert check(fleet, code=0)[0] == ""
     # A network that is gone takes its file along.

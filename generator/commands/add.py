@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from generator.cli import RESERVED, say, tell, workspace_option
+from generator.cli import RESERVED
+from generator.options import say, tell, workspace_option
 from generator.problem import Refused, refuse
 
 if TYPE_CHECKING:

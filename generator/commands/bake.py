@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from generator.cli import pki_option, say, tell, workspace_option
+from generator.options import pki_option, say, tell, workspace_option
 from generator.problem import Refused, refuse
 from generator.spec import ARCHITECTURES
 

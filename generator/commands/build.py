@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from generator.cli import passphrase_option, pki_option, workspace_option
 from generator.commands import building, choosing
+from generator.options import format_option, passphrase_option, pki_option, workspace_option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,9 +77,7 @@ class Wanted:
 )
 @click.option("--keep-going", is_flag=True, help="Leave out the nodes that are wrong.")
 @click.option("-v", "--verbose", is_flag=True, help="A line for each node, and all warnings.")
-@click.option(
-    "--format", "report", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
+@format_option("text", "json")
 @pki_option
 @passphrase_option
 @workspace_option

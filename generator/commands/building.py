@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from generator.cli import say, tell
 from generator.commands import choosing
+from generator.options import say, tell
+from generator.problem import count, some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -114,7 +115,7 @@ class _Run:
             return
         if not basis.compared:
             tell(by.notes if by else ())
-            say(f"{_count(found.kept.count, 'seed')}: {by.origin if by else 'identities reused'}")
+            say(f"{count(found.kept.count, 'seed')}: {by.origin if by else 'identities reused'}")
         with self._progress("building", found.kept.count) as move:
             batches = build.build(
                 basis,
@@ -165,11 +166,11 @@ class _Run:
         if self.wanted.report == "json":
             self._json()
             return
-        if not self.wanted.verbose and (count := self.warned + len(warnings)):
-            say(f"{_count(count, 'warning')}: -v shows them")
+        if not self.wanted.verbose and (warned := self.warned + len(warnings)):
+            say(f"{count(warned, 'warning')}: -v shows them")
         if found.soon:
-            names = ", ".join(found.soon[:8]) + (" …" if len(found.soon) > 8 else "")  # noqa: PLR2004
-            say(f"stored identities at or near their end: {names}; another: gen-seed NODE --renew")
+            say(f"stored identities at or near their end: {some(found.soon)}")
+            say("    gen-seed NODE --renew makes another")
         refused = f", {len(self.refused)} refused" if self.refused else ""
         unchanged = len(self.nodes) - self.made - len(self.refused)
         say(f"{self.out}: {self.made} made, {unchanged} unchanged{refused}")
@@ -204,10 +205,6 @@ def _removing(path: Path) -> str:
     return f"rm -r {shlex.quote(str(path))}"
 
 
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
-
-
 def check(folder: Path, wanted: Wanted) -> None:
     """Compare snapshots with what building would make; write nothing. Raises `Refused`."""
     from generator import files, manifest, snapshot
@@ -224,13 +221,12 @@ def check(folder: Path, wanted: Wanted) -> None:
         say(f"{run.out / name} is of no node: {_removing(run.out / name)}")
     if differing:
         say(
-            f"{differing} of {_count(len(run.nodes), 'snapshot')} in {run.out}"
+            f"{differing} of {count(len(run.nodes), 'snapshot')} in {run.out}"
             f" {'is' if differing == 1 else 'are'} not up to date; to change that, run this without"
             " --check and review what changes"
         )
     elif not run.failed:
         left = f"; to be deleted: {len(strays)}" if strays else ""
-        are = "is" if len(run.nodes) == 1 else "are"
-        say(f"{run.out}: {_count(len(run.nodes), 'snapshot')} {are} up to date{left}")
+        say(f"{run.out}: up to date, {count(len(run.nodes), 'snapshot')}{left}")
     if differing or strays or run.failed:
         raise click.exceptions.Exit(1)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from generator.cli import pki_option, workspace_option
 from generator.commands import choosing
+from generator.options import format_option, pki_option, workspace_option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 @choosing.options
 @click.option("--reuse", is_flag=True, help="As building with --reuse would.")
 @click.option("-v", "--verbose", is_flag=True, help="Every node, with all that differs.")
-@click.option(
-    "--format", "report", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
+@format_option("text", "json")
 @pki_option
 @workspace_option
 @click.pass_obj

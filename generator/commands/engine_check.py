@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from generator.cli import RESERVED, tell, workspace_option
+from generator.cli import RESERVED
+from generator.options import format_option, show_json, strict_option, tell, workspace_option
 from generator.problem import refuse
 
 if TYPE_CHECKING:
@@ -30,14 +30,13 @@ _TEXT = 16 << 20  # bytes
 @click.option(
     "--timeout",
     type=click.IntRange(1, 3600),
+    metavar="SECONDS",
     default=120,
     show_default=True,
-    help="Seconds that an engine may take for its help text.",
+    help="How long an engine may take for its help text.",
 )
-@click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
-@click.option("--strict", is_flag=True, help="Let warnings fail as errors do.")
+@format_option("text", "json")
+@strict_option
 @workspace_option
 @click.pass_obj
 def command(  # noqa: PLR0913, PLR0917 - an argument each option
@@ -46,7 +45,7 @@ def command(  # noqa: PLR0913, PLR0917 - an argument each option
     name: str | None,
     node: str | None,
     timeout: int,
-    form: str,
+    report: str,
     strict: bool,  # noqa: FBT001
 ) -> None:
     """Ask an engine whether it takes the flags that llmgw gives it.
@@ -60,15 +59,12 @@ def command(  # noqa: PLR0913, PLR0917 - an argument each option
 
     Exit status 1 means that an engine does not know a flag, or gave no help text.
     """
-    from generator import files
-
     given = _given(folder, node)
     verdicts = _verdicts(path, name, given, timeout)
-    if form == "json":
-        text = json.dumps({"schema": 1, "engines": _rows(verdicts)}, indent=2, ensure_ascii=False)
+    if report == "json":
+        show_json(engines=_rows(verdicts))
     else:
-        text = "\n".join(_line(verdict) for verdict in verdicts)
-    files.put_stdout(f"{text}\n".encode())
+        click.echo("\n".join(_line(verdict) for verdict in verdicts))
     problems = [problem for verdict in verdicts for problem in verdict.problems]
     tell(problems)
     if any(strict or problem.severity == "error" for problem in problems):

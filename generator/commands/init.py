@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from generator.cli import say, tell, workspace_option
+from generator.options import say, tell, workspace_option
 from generator.problem import Problem, Refused
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from generator.cli import pki_option, tell, workspace_option
+from generator.options import format_option, pki_option, show_json, tell, workspace_option
 
 if TYPE_CHECKING:
     from generator.inspection import Inspection
@@ -23,23 +22,21 @@ _COMPRESSED = (b"\x1f\x8b", b"\xfd7zXZ\0")  # gzip, xz
 
 @click.command()
 @click.argument("file", metavar="FILE|-")
-@click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
+@format_option("text", "json")
 @pki_option
 @workspace_option
 @click.pass_obj
-def command(folder: Path, file: str, form: str, pki: str | None) -> None:
+def command(folder: Path, file: str, report: str, pki: str | None) -> None:
     """Show what a seed holds and whether it is consistent.
 
     FILE is an ISO, a FAT image, a folder, or user-data; - reads stdin. The private key is never
     shown. FILE may as well be what gen-seed bake has made: a tar, a root filesystem, or an image.
     Exit status 1 means that something is wrong.
     """
-    from generator import files, inspection, unpack
+    from generator import inspection, unpack
 
     if file != "-" and (kind := _image_kind(Path(file))):
-        _image(file, kind, form)
+        _image(file, kind, report)
         return
     if file == "-":
         seed = unpack.from_bytes(sys.stdin.buffer.read(), "standard input")
@@ -47,13 +44,11 @@ def command(folder: Path, file: str, form: str, pki: str | None) -> None:
         seed = unpack.unpack(Path(file))
     found = inspection.inspect(seed, datetime.now(UTC))
     facts = _facts(seed, found) | {"ledger": _ledger(folder, pki, found)}
-    if form == "json":
+    if report == "json":
         problems = [{"message": p.message, "hint": p.hint} for p in found.problems]
-        row = {"file": file, **facts, "problems": problems}
-        text = json.dumps({"schema": 1, "seeds": [row]}, indent=2, ensure_ascii=False)
+        show_json(seeds=[{"file": file, **facts, "problems": problems}])
     else:
-        text = "\n".join(_lines(file, facts))
-    files.put_stdout(f"{text}\n".encode())
+        click.echo("\n".join(_lines(file, facts)))
     tell(found.problems)
     if found.problems:
         raise click.exceptions.Exit(1)
@@ -82,8 +77,8 @@ def _image_kind(path: Path) -> str:
     return f"{kind} image" if kind else ""
 
 
-def _image(file: str, kind: str, form: str) -> None:
-    from generator import examination, files, image, tree
+def _image(file: str, kind: str, report: str) -> None:
+    from generator import examination, image, tree
 
     path = Path(file)
     if kind == "tar":
@@ -93,12 +88,10 @@ def _image(file: str, kind: str, form: str) -> None:
     else:
         with image.read_only(path) as root:
             found = examination.examine(tree.Folder(root))
-    if form == "json":
-        row = {"file": file, "kind": kind, **found.facts()}
-        text = json.dumps({"schema": 1, "images": [row]}, indent=2, ensure_ascii=False)
+    if report == "json":
+        show_json(images=[{"file": file, "kind": kind, **found.facts()}])
     else:
-        text = "\n".join([f"{file}: {kind}", *found.lines()])
-    files.put_stdout(f"{text}\n".encode())
+        click.echo("\n".join([f"{file}: {kind}", *found.lines()]))
     tell(found.problems)
     if found.problems:
         raise click.exceptions.Exit(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +10,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from generator.cli import say, tell, workspace_option
+from generator.options import format_option, say, show_json, tell, workspace_option
 from generator.problem import Problem, Refused, refuse
 
 if TYPE_CHECKING:
@@ -39,14 +38,13 @@ _FLEET = 16 << 20  # bytes
 @click.option(
     "--timeout",
     type=click.IntRange(1, 3600),
+    metavar="SECONDS",
     default=30,
     show_default=True,
-    help="Seconds that a server may say nothing.",
+    help="How long a server may say nothing.",
 )
 @click.option("--check", is_flag=True, help="Say whether what is pinned is what there is.")
-@click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
+@format_option("text", "json")
 @workspace_option
 @click.pass_obj
 def command(  # noqa: PLR0913, PLR0917 - an argument each option
@@ -58,7 +56,7 @@ def command(  # noqa: PLR0913, PLR0917 - an argument each option
     ca: str | None,
     timeout: int,
     check: bool,  # noqa: FBT001
-    form: str,
+    report: str,
 ) -> None:
     """Write a release's VERSION and digests into fleet.yaml.
 
@@ -95,7 +93,7 @@ def command(  # noqa: PLR0913, PLR0917 - an argument each option
     access = _access(folder, values, wanted, header_file, ca, timeout)
     if check:
         rows, problems = pin_check.check(pinned, wanted, access, say)
-        _show(version, rows, form, pinned)
+        _show(version, rows, report, pinned)
         tell(problems)
         if problems:
             raise click.exceptions.Exit(1)
@@ -109,7 +107,7 @@ def command(  # noqa: PLR0913, PLR0917 - an argument each option
     if changes:
         document = yaml_source.plain(place.fleet)
         _write(path, pin_edit.edit(before, str(path), document, changes))
-    _show(version, found, form, {})
+    _show(version, found, report, {})
     tell(_first_use(found))
     say(f"{path} has {version}")
 
@@ -169,7 +167,7 @@ def _write(path: Path, data: bytes) -> None:
         path.chmod(state.st_mode & 0o7777)
 
 
-def _show(version: str, rows: Sequence[Digest], form: str, pinned: Mapping[str, str]) -> None:
+def _show(version: str, rows: Sequence[Digest], report: str, pinned: Mapping[str, str]) -> None:
     """Print what was found; `pinned` is what it is held against, if it is."""
     found = [
         {
@@ -182,9 +180,8 @@ def _show(version: str, rows: Sequence[Digest], form: str, pinned: Mapping[str, 
         }
         for row in rows
     ]
-    if form == "json":
-        whole = {"schema": 1, "version": version, "binaries": found}
-        click.echo(json.dumps(whole, indent=2, ensure_ascii=False))
+    if report == "json":
+        show_json(version=version, binaries=found)
         return
     for row in rows:
         click.echo(f"{row.sha256}  {row.arch}  {row.place}")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from generator.cli import RESERVED, pki_option, say, tell, workspace_option
+from generator.cli import RESERVED
+from generator.options import pki_option, say, tell, workspace_option
 
 if TYPE_CHECKING:
     from generator.problem import Problem
@@ -30,7 +31,6 @@ def command(folder: Path, output: str | None, pki: str | None) -> None:
     ledger, where there is one.
     """
     from generator import custody, expiry, files, pack, page, report, resolve, selection, workspace
-    from generator.commands.ca import place as authority
     from generator.problem import Refused
 
     files.check_target(output, binary=False, secret=False, folder=False)
@@ -49,7 +49,7 @@ def command(folder: Path, output: str | None, pki: str | None) -> None:
     made = report.make(place.node_ids, whole, issued, expiry.end(where), now)
     data = page.render(made)
     if output in (None, "-"):
-        authority.put(data)
+        files.put_stdout(data, secret=False)
     else:
         files.write_atomic(Path(output or ""), data, 0o644)
     say(f"nodes in the report: {len(made.nodes)}; left out, because wrong: {len(made.wrong)}")

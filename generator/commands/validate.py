@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from generator.cli import RESERVED, pki_option, say, tell, workspace_option
+from generator.cli import RESERVED
+from generator.options import (
+    format_option,
+    pki_option,
+    say,
+    show_json,
+    strict_option,
+    tell,
+    workspace_option,
+)
+from generator.problem import count
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from generator.problem import Problem
@@ -20,15 +28,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("nodes", metavar="[NODE]...", nargs=-1)
-@click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
-@click.option("--strict", is_flag=True, help="Let warnings fail as errors do.")
+@format_option("text", "json")
+@strict_option
 @pki_option
 @workspace_option
 @click.pass_obj
 def command(
-    folder: Path, nodes: tuple[str, ...], form: str, pki: str | None, *, strict: bool
+    folder: Path, nodes: tuple[str, ...], report: str, pki: str | None, *, strict: bool
 ) -> None:
     """Check the specs of NODEs, of all by default, without making anything.
 
@@ -50,35 +56,25 @@ def command(
     )
     errors = sum(problem.severity == "error" for problem in problems)
     warnings = len(problems) - errors
-    if form == "json":
-        click.echo(json.dumps(_json(problems), indent=2, ensure_ascii=False))
+    if report == "json":
+        show_json(problems=[_row(problem) for problem in problems])
     else:
         tell(problems)
-        counted = f"{_count(errors, 'error')}, {_count(warnings, 'warning')}"
-        say(f"{_count(len(set(nodes) or place.node_ids), 'node')}: {counted}")
+        counted = f"{count(errors, 'error')}, {count(warnings, 'warning')}"
+        say(f"{count(len(set(nodes) or place.node_ids), 'node')}: {counted}")
     if errors or (strict and warnings):
         raise click.exceptions.Exit(1)
 
 
-def _count(number: int, thing: str) -> str:
-    return f"{number or 'no'} {thing}{'' if number == 1 else 's'}"
-
-
-def _json(problems: Sequence[Problem]) -> dict[str, Any]:
+def _row(problem: Problem) -> dict[str, Any]:
     return {
-        "schema": 1,
-        "problems": [
-            {
-                "severity": problem.severity,
-                "file": problem.where and problem.where.file,
-                "line": problem.where and problem.where.line,
-                "column": problem.where and problem.where.column,
-                "end_column": problem.where and problem.where.end_column,
-                "path": problem.path,
-                "message": problem.message,
-                "hint": problem.hint,
-                "nodes": list(problem.nodes),
-            }
-            for problem in problems
-        ],
+        "severity": problem.severity,
+        "file": problem.where and problem.where.file,
+        "line": problem.where and problem.where.line,
+        "column": problem.where and problem.where.column,
+        "end_column": problem.where and problem.where.end_column,
+        "path": problem.path,
+        "message": problem.message,
+        "hint": problem.hint,
+        "nodes": list(problem.nodes),
     }

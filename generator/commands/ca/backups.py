@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from generator.cli import pki_option, say, tell, workspace_option
+from generator.options import pki_option, say, tell, workspace_option
 
 
 @click.command("backup")

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from generator.cli import passphrase_option, pki_option, say, tell, workspace_option
+from generator.options import passphrase_option, pki_option, say, tell, workspace_option
 
 if TYPE_CHECKING:
     from generator.identity import Identity
 
 _LIMIT = 1 << 16  # bytes of a request; one with an RSA key of 16384 bits takes 6 KB
 _days_option = click.option(
-    "--days", type=click.IntRange(1, 36500), default=365, show_default=True, help="Its life."
+    "--days",
+    type=click.IntRange(1, 36500),
+    metavar="DAYS",
+    default=365,
+    show_default=True,
+    help="Its life.",
 )
 
 
@@ -75,7 +80,7 @@ def sign_(folder: Path, node: str, days: int, pki: str | None, passphrase_file: 
     For hosts that have no authority: docs/authority.md has it as an SSH forced command. Of
     the request only the key counts; a common name in it must be NODE.
     """
-    from generator import authority, ledger, passphrase, request
+    from generator import authority, files, ledger, passphrase, request
     from generator.commands.ca import place
     from generator.problem import refuse
 
@@ -93,7 +98,7 @@ def sign_(folder: Path, node: str, days: int, pki: str | None, passphrase_file: 
     with ledger.opened(by.folder) as book:
         made, notes = authority.sign(by, public, node, days, now)
         book.record([ledger.row(made, now, "", os.environ)])
-    place.put(made.certificate_pem)
+    files.put_stdout(made.certificate_pem, secret=False)
     tell((*warnings, *notes))
     _told(made, f"signed in {by.folder}")
 

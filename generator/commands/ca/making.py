@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from generator.cli import pki_option, say, tell, workspace_option
+from generator.options import format_option, pki_option, say, show_json, tell, workspace_option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,9 +20,16 @@ _KINDS = ("P-256", "P-384", "Ed25519", "RSA")
 
 
 @click.command("init")
-@click.option("--name", default="llmgw CA", show_default=True, help="Its common name.")
 @click.option(
-    "--days", type=click.IntRange(1, 36500), default=3650, show_default=True, help="Its life."
+    "--name", metavar="NAME", default="llmgw CA", show_default=True, help="Its common name."
+)
+@click.option(
+    "--days",
+    type=click.IntRange(1, 36500),
+    metavar="DAYS",
+    default=3650,
+    show_default=True,
+    help="Its life.",
 )
 @click.option(
     "--key-type",
@@ -68,11 +74,11 @@ def init_(  # noqa: PLR0913, PLR0917 - an argument each option
 
 
 @click.command("show")
-@click.option("--format", "form", type=click.Choice(["json"]), help="For programs.")
+@format_option("text", "json")
 @pki_option
 @workspace_option
 @click.pass_obj
-def show_(folder: Path, form: str | None, pki: str | None) -> None:
+def show_(folder: Path, report: str, pki: str | None) -> None:
     """Show the authority: its certificates, how its key is kept, what it has issued.
 
     Asks for no passphrase.
@@ -89,9 +95,8 @@ def show_(folder: Path, form: str | None, pki: str | None) -> None:
     rows += [_fields("intermediate", one) for one in intermediates]
     found = standing.standings(ledger.reading(where), now)
     counts = {state: sum(one.state == state for one in found) for state in standing.STATES}
-    if form == "json":
-        facts = {"folder": str(where), "key": kept, "issued": counts}
-        click.echo(json.dumps({"schema": 1, **facts, "certificates": rows}, indent=2))
+    if report == "json":
+        show_json(folder=str(where), key=kept, issued=counts, certificates=rows)
     else:
         click.echo(f"folder  {where}\nkey     {kept}")
         for row in rows:

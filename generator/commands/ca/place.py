@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING
 
-from generator import custody, files, issue, passphrase, signer, workspace
+from generator import custody, issue, passphrase, signer, workspace
 from generator.problem import Refused
 
 if TYPE_CHECKING:
@@ -35,14 +34,3 @@ def issuer(root: Path, pki: str | None, passphrase_file: str | None) -> issue.Is
         passphrase.asking(passphrase_file),
         signer.configured(place),
     )
-
-
-def put(data: bytes) -> None:
-    """Write to stdout what is no secret; raise `Refused` where it cannot be written."""
-    try:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise files.cannot("write", "standard output", error) from error

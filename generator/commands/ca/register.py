@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from generator.cli import pki_option, say, workspace_option
+from generator.options import format_option, pki_option, say, show_json, workspace_option
 
 if TYPE_CHECKING:
     from generator.standing import Standing
@@ -25,17 +25,13 @@ if TYPE_CHECKING:
     metavar="DAYS",
     help="Those that end within DAYS and have no successor.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "csv"]),
-    default="text",
-    show_default=True,
-)
+@format_option("text", "json", "csv")
 @pki_option
 @workspace_option
 @click.pass_obj
-def list_(folder: Path, node: str | None, expiring: int | None, form: str, pki: str | None) -> None:
+def list_(
+    folder: Path, node: str | None, expiring: int | None, report: str, pki: str | None
+) -> None:
     """List the certificates that were issued: good, superseded, revoked or expired.
 
     A superseded one still works: its node has a newer one, which may not have reached it.
@@ -49,10 +45,9 @@ def list_(folder: Path, node: str | None, expiring: int | None, form: str, pki: 
     found = standing.standings(rows, now)
     if expiring is not None:
         found = standing.ending(found, now, expiring)
-    if form == "json":
-        certificates = [standing.fields(one) for one in found]
-        click.echo(json.dumps({"schema": 1, "certificates": certificates}, indent=2))
-    elif form == "csv":
+    if report == "json":
+        show_json(certificates=[standing.fields(one) for one in found])
+    elif report == "csv":
         click.echo(_csv(found), nl=False)
     elif found:
         click.echo(_table(found, now))

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from generator.cli import passphrase_option, pki_option, say, tell, workspace_option
+from generator.options import (
+    format_option,
+    passphrase_option,
+    pki_option,
+    say,
+    tell,
+    workspace_option,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,12 +102,11 @@ def _check(found: list[Row], usable: list[Row], column: str, value: str, where: 
 
 
 @click.command("crl")
-@click.option(
-    "--format", "form", type=click.Choice(["pem", "der"]), default="pem", show_default=True
-)
+@format_option("pem", "der")
 @click.option(
     "--days",
     type=click.IntRange(1, 3650),
+    metavar="DAYS",
     default=30,
     show_default=True,
     help="For how long it is good.",
@@ -109,18 +115,20 @@ def _check(found: list[Row], usable: list[Row], column: str, value: str, where: 
 @passphrase_option
 @workspace_option
 @click.pass_obj
-def crl_(folder: Path, form: str, days: int, pki: str | None, passphrase_file: str | None) -> None:
+def crl_(
+    folder: Path, report: str, days: int, pki: str | None, passphrase_file: str | None
+) -> None:
     """Print the revocation list: every revoked certificate that has not ended.
 
     Each list has a number, higher than that of any before.
     """
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    from generator import authority, ledger, passphrase, revocation
+    from generator import authority, files, ledger, passphrase, revocation
     from generator.commands.ca import place
     from generator.problem import Problem, refuse
 
-    if form == "der" and sys.stdout.isatty():
+    if report == "der" and sys.stdout.isatty():
         raise refuse("DER is not written to a terminal", "redirect it, > FILE, or --format pem")
     now = datetime.now(UTC)
     where = place.folder(folder, pki)
@@ -130,7 +138,8 @@ def crl_(folder: Path, form: str, days: int, pki: str | None, passphrase_file: s
         number, revoked = book.next_crl(now)
     own = [row for row in revoked if revocation.concerns(by, row)]
     made = revocation.build(by, number, own, now, days)
-    place.put(made.public_bytes(Encoding.PEM if form == "pem" else Encoding.DER))
+    data = made.public_bytes(Encoding.PEM if report == "pem" else Encoding.DER)
+    files.put_stdout(data, secret=False)
     tell(warnings)
     if others := len(revoked) - len(own):
         text = f"{others} revoked certificates were issued by another key, and are not in this list"
