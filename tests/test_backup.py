@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from openssl import DAY, NOW
-from test_ledger import fill, full, refused, row, rows, writers
+from test_ledger import WRITER, fill, full, refused, row, rows, together
 from test_standing import old
 
 from generator import backup, ledger
@@ -53,7 +53,7 @@ def test_a_backup_is_a_ledger_that_only_its_owner_reads(pki: Path, tmp_path: Pat
 
 
 def test_a_backup_while_others_issue_is_whole(pki: Path, tmp_path: Path) -> None:
-    started = writers(pki, 3, 25)
+    started = together(WRITER, *((pki, 1000 * (n + 1), 25) for n in range(3)))
     counts = [backup.backup(pki, tmp_path / f"{n}.db") for n in range(6)]
     for process in started:
         process.communicate(timeout=60)
@@ -214,7 +214,7 @@ def test_a_backup_in_the_older_format_comes_back(pki: Path, tmp_path: Path) -> N
 
 def test_a_restore_while_others_issue_loses_nothing(pki: Path, tmp_path: Path) -> None:
     backup.backup(pki, tmp_path / "b.db")
-    started = writers(pki, 3, 20)
+    started = together(WRITER, *((pki, 1000 * (n + 1), 20) for n in range(3)))
     for _ in range(4):
         backup.restore(pki, tmp_path / "b.db", NOW)
     for process in started:

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+import random
 import re
 import stat
 import subprocess
@@ -24,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from fleet import CHECKOUT, Fleet
 from openssl import NOW
-from test_ledger import fill, full, rows
+from test_ledger import fill, full, kill, rows, together
 
 from generator import __main__ as entry
 from generator import authority, certificate, identity, ledger, pem, request
@@ -308,7 +309,8 @@ def test_the_documented_forced_command(fleet: Here) -> None:
     (leaf,) = pem.certificates(done.stdout, "answer")
     assert leaf.subject.rfc4514_string() == "CN=n7"
     (row,) = rows(fleet.pki)
-    assert row["not_after"][:10] == f"{datetime.now(UTC) + timedelta(days=90):%Y-%m-%d}"
+    ends = datetime.fromisoformat(row["issued_at"]) + timedelta(days=90)
+    assert row["not_after"][:10] == f"{ends:%Y-%m-%d}"
 
 
 @pytest.mark.parametrize(
@@ -589,30 +591,8 @@ ISSUING = """if True:
 """
 
 
-def issuing(folder: Path, processes: int, count: int) -> list[subprocess.Popen[str]]:
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", ISSUING, str(folder), f"n{n}", str(count)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=CHECKOUT,
-        )
-        for n in range(processes)
-    ]
-    for process in started:
-        assert process.stdout
-        assert process.stdout.readline() == "ready\n"
-    for process in started:
-        assert process.stdin
-        process.stdin.write("\n")
-        process.stdin.flush()
-    return started
-
-
 def test_16_processes_issue_50_each(fleet: Here) -> None:
-    started = issuing(fleet.pki, 16, 50)
+    started = together(ISSUING, *((fleet.pki, f"n{n}", 50) for n in range(16)))
     answers = [process.communicate(timeout=120) for process in started]
     assert [error for _, error in answers if error] == []
     told = [serial for answer, _ in answers for serial in answer.split()]
@@ -622,16 +602,8 @@ def test_16_processes_issue_50_each(fleet: Here) -> None:
 
 
 def test_16_processes_killed_at_random_lose_nothing_that_went_out(fleet: Here) -> None:
-    import random
-    import time
-
-    chance = random.Random(5)  # noqa: S311 - when to kill
-    started = issuing(fleet.pki, 16, 500)
-    for process in started:
-        time.sleep(chance.random() / 10)
-        process.kill()
-    answers = [process.communicate(timeout=30) for process in started]
-    told = {serial for answer, _ in answers for serial in answer.split()}
+    started = together(ISSUING, *((fleet.pki, f"n{n}", 500) for n in range(16)))
+    told = set(kill(started, random.Random(5)))  # noqa: S311 - when to kill
     assert told
     fleet("ca", "issue", "n99", "--out", "x")  # it opens, and takes more
     found = [row["serial"] for row in rows(fleet.pki)]

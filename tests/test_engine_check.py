@@ -229,11 +229,11 @@ def test_a_crash_is_told_and_lacks_no_flag(tmp_path: Path, script: str, said: st
 
 def test_a_hang_is_killed_with_its_children(tmp_path: Path) -> None:
     path = program(tmp_path, f"sleep 600 & echo $! >{tmp_path}/child\ncat; wait")
-    verdict = asked(path, timeout=2)
+    verdict = asked(path, timeout=5)
     assert verdict.state == "unknown"
-    assert "no answer within 2 seconds" in verdict.problems[0].message
+    assert "no answer within 5 seconds" in verdict.problems[0].message
     child = (tmp_path / "child").read_text().strip()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while lives(child) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not lives(child)
@@ -358,7 +358,7 @@ def test_a_hang_in_a_tree_takes_its_children_along(tree: Path) -> None:
     program(tree / "usr/bin", f"setsid sh -c 'while :; do :; done' {marker} & wait")
     (verdict,) = engine_ask.examine(tree, Engines(), 2)
     assert "no answer within 2 seconds" in verdict.problems[0].message
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while marked(marker) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert marked(marker) == []

@@ -100,7 +100,7 @@ def test_p3_a_certificate_that_has_ended_is_named(node: Node) -> None:
 
 
 def test_k2_it_waits_for_the_certificates_start(node: Node) -> None:
-    node.configure(not_before=str(int(time.time()) + 2))
+    node.configure(not_before=str(int(time.time()) + 6))
     said = node.onboard()
     assert "waiting: clock: the clock says" in said
     assert node.verdict() == "ok"

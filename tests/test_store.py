@@ -352,8 +352,11 @@ def test_whatever_reached_an_output_is_in_the_ledger_after_kills(
     for run in runs:
         assert run.stdout
         assert run.stdout.readline() == b"ready\n"
-    for n, run in enumerate(runs):
-        time.sleep(0.15 + n * 0.07)
+    deadline = time.monotonic() + 60
+    while not list(out.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    for run in runs:
+        time.sleep(0.07)
         run.send_signal(signal.SIGKILL)
     for run in runs:
         run.communicate(timeout=20)
