@@ -44,9 +44,11 @@ def dump(value: Any, indent: int = 0) -> str:
     """
     pad = " " * indent
     if isinstance(value, Mapping) and value:
-        return "".join(f"{_key(key, pad)}:{_beside(item, indent)}" for key, item in value.items())
+        return "".join(
+            f"{_key(key, pad)}:{_behind(item, indent, dash=False)}" for key, item in value.items()
+        )
     if isinstance(value, _LISTS) and value:
-        return "".join(f"{pad}-{_below_dash(item, indent)}" for item in value)
+        return "".join(f"{pad}-{_behind(item, indent, dash=True)}" for item in value)
     return f"{pad}{inline(value)}\n"
 
 
@@ -71,23 +73,15 @@ def _word(text: str) -> str:
     return text if _is_plain(text) else _quoted(text)
 
 
-def _beside(value: Any, indent: int) -> str:
+def _behind(value: Any, indent: int, *, dash: bool) -> str:
+    """Return what stands behind a dash or a key: on its line where it can be, or below a key."""
     if isinstance(value, str):
         return f" {_text(value, indent + 2)}\n"
     if row := _row(value):
         return f" {row}\n"
     if isinstance(value, _BLOCKS) and value:
-        return "\n" + dump(value, indent + 2)
-    return f" {inline(value)}\n"
-
-
-def _below_dash(value: Any, indent: int) -> str:
-    if isinstance(value, str):
-        return f" {_text(value, indent + 2)}\n"
-    if row := _row(value):
-        return f" {row}\n"
-    if isinstance(value, _BLOCKS) and value:
-        return " " + dump(value, indent + 2)[indent + 2 :]
+        block = dump(value, indent + 2)
+        return f" {block[indent + 2 :]}" if dash else f"\n{block}"
     return f" {inline(value)}\n"
 
 

@@ -22,7 +22,8 @@ settings.register_profile("review", derandomize=True, deadline=None)
 settings.register_profile("full", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "review"))
 
-# What the tests' own processes would take from whoever runs them.
+# What the tests, and the processes that they start, would take from whoever runs them.
+os.umask(0o022)
 for name in ("GEN_SEED_PKI", "SOURCE_DATE_EPOCH"):
     os.environ.pop(name, None)
 
