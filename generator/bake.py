@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from generator import baked, render
 from generator.generalize import generalize, holding
 from generator.problem import refuse
-from generator.tree import Folder, inside
+from generator.tree import Folder, inside, unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,6 +70,10 @@ def bake(root: Path, made: Sequence[Entry], *, clean: bool) -> Iterator[str]:
     if earlier:
         yield from _replaced(folder, earlier.data, made)
     for entry in made:
+        place, _, name = entry.path.rpartition("/")
+        for path in folder.find(f"{place}/.{name}.*"):
+            if unfinished(path) == entry.path and folder.remove(path):
+                yield f"took away {path}, of a bake that was cut short"
         if folder.put(entry):
             yield f"put {entry.path}"
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from generator import baked, mounting
 from generator.baked import Entry
 from generator.problem import Problem, Refused, printable
+from generator.tree import unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -105,11 +106,15 @@ class Holding:
 
 def holding(tree: Tree) -> Holding:
     """Return what an image holds that is one machine's own."""
-    own = [path for pattern in _OURS for path in tree.find(pattern) if path not in _SHARED]
+    own = [path for pattern in _OURS for path in tree.find(pattern) if not _is_shared(path)]
     kept = [path for pattern in _SEEDS for path in tree.find(pattern) if _is_seed(tree, path)]
     authority = [path for pattern in _AUTHORITY for path in tree.find(pattern)]
     # An empty folder of state, such as systemd makes, is nobody's identity.
     return Holding((*own, *kept), tuple(authority))
+
+
+def _is_shared(path: str) -> bool:
+    return path in _SHARED or unfinished(path) in _SHARED
 
 
 def _listed(paths: Iterable[str]) -> str:
@@ -126,7 +131,7 @@ def generalize(folder: Folder) -> Iterator[str]:
 
     Raises `Refused` where something cannot be taken away.
     """
-    ours = [path for pattern in _OURS for path in folder.find(pattern) if path not in _SHARED]
+    ours = [path for pattern in _OURS for path in folder.find(pattern) if not _is_shared(path)]
     yield from _remove(folder, "the node's identity and settings", ours)
     for what, patterns in _MACHINES.items():
         yield from _remove(folder, what, [path for p in patterns for path in folder.find(p)])

@@ -11,6 +11,7 @@ import errno
 import fnmatch
 import lzma
 import os
+import re
 import shutil
 import stat
 import tarfile
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _LINKS = 40  # as many as the kernel follows
 _LIMIT = 2 << 30  # bytes of a file that is read
+_TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{12}\.tmp")  # as `Folder.put` names it
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,17 @@ class Found:
     mode: int
     is_roots: bool
     data: bytes
+
+
+def unfinished(path: str) -> str:
+    """Return the path of the file that a `Folder.put` which was killed left half of at `path`.
+
+    >>> unfinished("/etc/llmgw/.ca.pem.0123456789ab.tmp"), unfinished("/etc/llmgw/ca.pem")
+    ('/etc/llmgw/ca.pem', '')
+    """
+    folder, slash, name = path.rpartition("/")
+    found = _TEMPORARY.fullmatch(name)
+    return f"{folder}{slash}{found[1]}" if found else ""
 
 
 class Tree(Protocol):

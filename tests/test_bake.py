@@ -328,8 +328,11 @@ def test_a_bake_that_was_cut_short_is_done_again(fleet: Fleet, tmp_path: Path) -
     (root / "etc/llmgw/baked.json").write_bytes(b'{"format"')
     (root / "usr/local/bin/llmgw").write_bytes(b"half")
     (root / "etc/llmgw/ca.pem").chmod(0o600)
+    for path in ("etc/llmgw/.ca.pem", "etc/llmgw/.baked.json", "usr/local/bin/.llmgw"):
+        write(root, {f"{path}.0123456789ab.tmp": "half"})
     said = bake(fleet, "--rootfs", str(root))
     assert said.count(": put ") == 3
+    assert said.count(", of a bake that was cut short\n") == 3
     assert {path: digest for path, (*_, digest) in state(root).items()} == whole
     assert (root / "etc/llmgw/ca.pem").stat().st_mode & 0o777 == 0o644
 
