@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,9 +42,14 @@ def copied(path: Path) -> Iterator[Copy]:
         raise refuse(f"{path} is no disk image", "raw or qcow2; a folder is --rootfs")
     target = Path(os.path.realpath(path))
     state = target.stat()
+    lock = -1
     work = target.with_name(f".{target.name[:200]}.{os.urandom(6).hex()}.tmp")
     ready = work.with_suffix(".qcow2")
     try:
+        _tidy(target)
+        # Locked for as long as we live, so that the next knows whether anybody works on it.
+        lock = os.open(work, os.O_RDONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if form == "raw":
             _check_unused(target, path)  # of qcow2 qemu-img says so itself
             run(["cp", "--sparse=always", "--reflink=auto", "--", str(target), str(work)])
@@ -62,6 +68,19 @@ def copied(path: Path) -> Iterator[Copy]:
     finally:
         work.unlink(missing_ok=True)
         ready.unlink(missing_ok=True)
+        if lock >= 0:
+            os.close(lock)
+
+
+def _tidy(target: Path) -> None:
+    """Take away the copies of an image that killed runs have left; a key may be in them."""
+    name = re.compile(rf"\.{re.escape(target.name[:200])}\.[0-9a-f]{{12}}\.tmp")
+    for path in target.parent.iterdir():
+        if name.fullmatch(path.name):
+            with contextlib.suppress(OSError), path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+                path.with_suffix(".qcow2").unlink(missing_ok=True)
 
 
 def check_room(copy: Path, name: str) -> None:

@@ -950,5 +950,12 @@ def test_a_kill_leaves_the_old_image_and_no_mount(fleet: Fleet, tmp_path: Path) 
     assert process.returncode == -signal.SIGKILL
     assert raw.read_bytes() == before
     assert "gen-seed-image-" not in Path("/proc/mounts").read_text()
+    (left,) = tmp_path.glob(".disk.raw.*")
+    left.with_suffix(".qcow2").touch()
+    with left.open("rb") as file:  # as somebody has it who works on it
+        fcntl.flock(file, fcntl.LOCK_EX)
+        bake(fleet, "--image", str(raw))
+        assert sorted(tmp_path.glob(".disk.raw.*")) == [left.with_suffix(".qcow2"), left]
     bake(fleet, "--image", str(raw), "--generalize")
     assert raw.read_bytes() != before
+    assert list(tmp_path.glob(".disk.raw.*")) == []
