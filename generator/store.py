@@ -109,6 +109,8 @@ def staged(  # noqa: PLR0913 - what a stored identity is made from
     issued. The key is encrypted where there is a passphrase. Raises `Refused`.
     """
     target = path(store, node_id)
+    if not replacing and os.path.lexists(target):
+        raise _taken(target)
     beside = store / f".{node_id}.{secrets.token_hex(6)}.tmp"
     opened = pem.private_key(key, "of this identity")
     files.create(beside, certificates + pem.key_pem(opened, passphrase), 0o600)
@@ -120,7 +122,7 @@ def staged(  # noqa: PLR0913 - what a stored identity is made from
             else:
                 os.link(beside, target)
         except FileExistsError as error:
-            raise refuse(f"{target} was stored by another process", "try again") from error
+            raise _taken(target) from error
         except OSError as error:
             raise files.cannot("write", target, error) from error
 
@@ -129,3 +131,7 @@ def staged(  # noqa: PLR0913 - what a stored identity is made from
         yield put
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _taken(target: Path) -> Refused:
+    return refuse(f"{target} was stored by another process", "try again")

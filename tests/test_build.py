@@ -320,6 +320,19 @@ def test_somebody_elses_authority_signs_and_fails_for_one_node(fleet: Fleet, out
     assert check_whole(fleet, out) == 2
 
 
+def test_an_identity_that_another_process_stores_meanwhile(fleet: Fleet, out: Path) -> None:
+    shutil.copytree(fleet.pki, fleet.root / "theirs")
+    (fleet.pki / "identities").mkdir(0o700)
+    store = "[ $NODE != n2 ] || touch pki/identities/n2.pem"
+    sign = f"{store}; exec {sys.executable} -m generator ca sign --pki theirs $NODE"
+    edit(fleet, "fleet.yaml", "groups:", f"authority: {{command: [sh, -c, '{sign}']}}\ngroups:")
+    talk = said(fleet, "build", "n1", "n2", "--reuse", "--jobs", "1", code=1)
+    assert "pki/identities/n2.pem was stored by another process" in talk
+    assert issued(fleet) == 0
+    assert not (fleet.pki / "identities/n1.pem").exists()
+    assert rows_of(out) == []
+
+
 def test_a_secret_that_is_missing(fleet: Fleet) -> None:
     fleet.write(n3="mgmt_addr: 10.0.0.3\nproxy: {https: {env: NO_SUCH_VARIABLE}}\n")
     talk = said(fleet, "build", "--all", code=1)
