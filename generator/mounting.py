@@ -163,9 +163,7 @@ def _mount_writable(image: Path, extent: disk.Extent, name: str, root: Path) -> 
 def _mount_loop(image: Path, extent: disk.Extent, root: Path, how: str) -> None:
     start, size = extent
     options = f"loop,offset={start},sizelimit={size},nosuid,nodev"
-    # `noload` (ext4: the journal is not replayed on a read-only mount) is not known to all.
-    modes = dict.fromkeys((how, how.replace("noload", "norecovery"), how.partition(",")[0]))
-    for mode in modes:
+    for mode in modes(how):
         try:
             run(["mount", "-o", f"{options},{mode}", str(image), str(root)])
         except Refused as refused:
@@ -173,6 +171,19 @@ def _mount_loop(image: Path, extent: disk.Extent, root: Path, how: str) -> None:
         else:
             return
     raise problem
+
+
+def modes(how: str) -> list[str]:
+    """Return the options with which to try a mount, one after the other.
+
+    `noload` (ext4: the journal is not replayed on a read-only mount) is not known to all, and XFS
+    wants `nouuid` where this machine runs from the same image.
+
+    >>> modes("rw"), modes("ro,noload")
+    (['rw', 'rw,nouuid'], ['ro,noload', 'ro,norecovery', 'ro', 'ro,norecovery,nouuid'])
+    """
+    other = how.replace("noload", "norecovery")
+    return [*dict.fromkeys((how, other, how.partition(",")[0], f"{other},nouuid"))]
 
 
 def _apart() -> None:

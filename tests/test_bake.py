@@ -676,6 +676,23 @@ def test_a_disk_that_has_no_room_to_be_zeroed_is_refused(fleet: Fleet, tmp_path:
         bake(fleet, "--image", f"{small}/disk.raw")
 
 
+@needs_disks
+def test_an_xfs_whose_twin_is_mounted_here_is_baked(fleet: Fleet, tmp_path: Path) -> None:
+    """As on a machine that was made from the same image."""
+    if not shutil.which("mkfs.xfs") or "\txfs\n" not in Path("/proc/filesystems").read_text():
+        pytest.skip("no XFS")
+    raw, twin = tmp_path / "disk.raw", tmp_path / "twin.raw"
+    with raw.open("wb") as file:
+        file.truncate(400 << 20)
+    subprocess.run(["mkfs.xfs", "-q", raw], check=True)
+    with mounted(raw) as root:
+        shutil.copytree(rootfs_in(tmp_path / "tree"), root, symlinks=True, dirs_exist_ok=True)
+    subprocess.run(["cp", "--sparse=always", raw, twin], check=True)
+    with mounted(twin):
+        bake(fleet, "--image", str(raw))
+        assert b"identity     none\n" in fleet("inspect", str(raw)).stdout
+
+
 @contextmanager
 def contained(folder: Path, options: str) -> Iterator[Path]:
     """Yield a folder of its own size."""
