@@ -122,8 +122,13 @@ def nodes(page: browser.Page) -> list[str]:
 def click(page: browser.Page, section: str, text: str) -> None:
     """Click the first link with this text in a section."""
     links = f"document.querySelectorAll('#{section} a')"
-    page.run(f"[...{links}].find(a => a.innerText === {json.dumps(text)}).click()")
-    page.run("new Promise(done => setTimeout(done, 50))")  # hashchange comes after the click
+    go(page, f"[...{links}].find(a => a.innerText === {json.dumps(text)}).click()")
+
+
+def go(page: browser.Page, action: str) -> None:
+    """Do what changes the address, and wait until the page has heard of it."""
+    heard = "addEventListener('hashchange', () => done(), {once: true})"
+    page.run(f"new Promise(done => {{ {heard}; {action} }})")
 
 
 def test_it_asks_for_nothing_and_complains_of_nothing(page: browser.Page, large: Path) -> None:
@@ -192,8 +197,8 @@ def test_each_link_shows_as_many_nodes_as_it_says(page: browser.Page) -> None:
     )
     assert len(links) > 15
     for fragment, count in links:
-        page.run(f"location.hash = {json.dumps(fragment)}")
-        page.run("new Promise(done => setTimeout(done, 20))")
+        if page.run("location.hash") != fragment:
+            go(page, f"location.hash = {json.dumps(fragment)}")
         assert shown(page, "output") == [f"{count} of {NODES}"], fragment
 
 
@@ -206,7 +211,7 @@ def test_a_link_can_be_followed_gone_back_from_and_sent_to_somebody(
     type_in(page, "")
     click(page, "groups", "b")
     assert shown(page, "output") == [f"667 of {NODES}"]
-    page.run("history.back(); new Promise(done => setTimeout(done, 300))")
+    go(page, "history.back()")
     assert len(shown(page, "section")) == 7
     page.open("about:blank")
     page.open(f"{large.as_uri()}#q=certificate%3Asoon")
