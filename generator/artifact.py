@@ -117,10 +117,9 @@ def publish(staging: Path, folder: Path, node: str, form: str) -> None:
     """Move what was staged to its place; each file of it whole. Raises `Refused`."""
     source, target = staging / name(node, form), folder / name(node, form)
     try:
-        if form != "dir":
+        if form != "dir" or not target.exists():
             source.replace(target)
             return
-        target.mkdir(mode=0o700, exist_ok=True)
         for part in reversed(_PARTS):  # user-data last: the identity is in it
             if (source / part).exists():
                 (source / part).replace(target / part)

@@ -163,6 +163,16 @@ def test_no_room_for_the_specs(tmp_path: Path, small: Path) -> None:
     assert not (fleet.root / "out").exists()
 
 
+def test_no_room_for_one_more_name(tmp_path: Path, small: Path) -> None:
+    fleet = racks(tmp_path / "ws", 5)
+    # The root, out, out/.manifest.tmp and the manifest; of each node a folder with two files.
+    count = f"remount,nr_inodes={4 + 5 * 3}"
+    subprocess.run(["mount", "-o", count, str(small)], check=True, capture_output=True)
+    fleet("build", "--all", "--as", "dir", "-d", str(small / "out"), "--jobs", "1")
+    assert len(tree(small / "out")) == 11
+    assert len(ledger.reading(fleet.pki)) == 5
+
+
 @pytest.mark.parametrize("what", ["seeds", "ledger"])
 def test_a_disk_that_is_full(tmp_path: Path, small: Path, what: str) -> None:
     fleet = racks(tmp_path / "ws", 30)
