@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -97,14 +97,21 @@ def _engine(name: str, part: Mapping[str, Any]) -> Engine:
 def wanted(engine: Engine, given: Flags, launch_mode: str = "") -> tuple[Flag, ...]:
     """Return the flags that an engine must take: ours, or what a spec puts in their place.
 
+    A spelling that a spec names is the one that is given, so it stands first.
+
     >>> from generator.spec import Flags
-    >>> [flag.names[0] for flag in wanted(engines()["llamacpp"], Flags(replace=("-ngl",)))]
-    ['--n-gpu-layers']
+    >>> [flag.names for flag in wanted(engines()["llamacpp"], Flags(replace=("-np",)))]
+    [('-np', '--parallel')]
     """
     ours = {name: flag for flag in engine.flags for name in flag.names}
     reason = ("the spec wants it", f"engines.{engine.name}.flags")
     kept = [flag for flag in engine.flags if not flag.without or flag.without != launch_mode]
-    own = [ours.get(name) or Flag((name,), *reason) for name in (*given.replace, *given.add)]
+    own = [
+        replace(ours[name], names=tuple(dict.fromkeys((name, *ours[name].names))))
+        if name in ours
+        else Flag((name,), *reason)
+        for name in (*given.replace, *given.add)
+    ]
     return tuple(dict.fromkeys(own if given.replace else [*kept, *own]))
 
 

@@ -168,11 +168,19 @@ def test_whatever_a_terminal_is_told_is_no_text(dressed: str) -> None:
     ("flags", "mode", "names"),
     [
         (Flags(replace=("--port", "--x")), "mp", ["--port", "--x"]),
-        (Flags(replace=("-tp",), add=("--y",)), "ray", ["--tensor-parallel-size", "--y"]),
+        (Flags(replace=("-tp",), add=("--y",)), "ray", ["-tp", "--y"]),
     ],
 )
 def test_a_spec_replaces_flags(flags: Flags, mode: str, names: list[str]) -> None:
     assert [flag.names[0] for flag in wanted(engines()["vllm"], flags, mode)] == names
+
+
+def test_the_spelling_of_a_spec_is_the_one_that_is_given() -> None:
+    text = TEXTS["llamacpp"].replace("-c,    --ctx-size", "--ctx-size")
+    assert text != TEXTS["llamacpp"]
+    flags = wanted(engines()["llamacpp"], Flags(replace=("-c", "--port")))
+    verdict = judge(engines()["llamacpp"], flags, text, "x", whole=True)
+    assert [p.message for p in verdict.problems] == ["llama.cpp knows --ctx-size and not -c"]
 
 
 def test_a_spec_adds_flags_and_ray_needs_less() -> None:
