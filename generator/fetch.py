@@ -105,6 +105,9 @@ def fetch(
 def _request(url: str, access: Access) -> urllib.request.Request:
     if urlsplit(url).scheme not in _schemes(access):
         raise Failed(f"{shown(url)} is not fetched over {urlsplit(url).scheme}", "it takes https")
+    if "@" in urlsplit(url).netloc:
+        hint = "a header has it, such as Authorization: Basic …, in --header-file FILE"
+        raise Failed(f"{shown(url)} has a user or a password before its host", hint)
     pairs = dict(line.split(":", 1) for line in access.headers.splitlines() if ":" in line)
     headers = {"User-Agent": "gen-seed"} | {name: value.strip() for name, value in pairs.items()}
     return urllib.request.Request(url, headers=headers)  # noqa: S310 - checked above
@@ -198,7 +201,16 @@ def _failure(file: str, error: Exception, access: Access) -> Failed:
         if "expired" in reason.verify_message:
             return told("whoever runs the server has to renew its certificate; nothing is trusted")
         return told("for a server with a root of its own: --ca FILE, or release.ca in fleet.yaml")
-    return told("see whether the server can be reached from here, and try again")
+    way = f" by the proxy of ${proxy}" if (proxy := _proxy(file)) else ""
+    return told(f"see whether the server can be reached from here{way}, and try again")
+
+
+def _proxy(url: str) -> str:
+    """Return the variable that names the proxy for a URL, empty where there is none."""
+    parts = urlsplit(url)
+    wanted = urllib.request.getproxies().get(parts.scheme)
+    taken = wanted and not urllib.request.proxy_bypass(parts.netloc)
+    return f"{parts.scheme}_proxy" if taken else ""
 
 
 def _reason(error: object, access: Access) -> str:

@@ -94,6 +94,17 @@ def test_a_proxy_of_the_environment_is_used(
         with_token = Access(HEADERS, access.roots, stall=5)
         assert fetched(f"{server.forwarded_url}/llmgw", with_token)[0] == DATA
     assert proxy.tunnels == [server.forwarded_url.removeprefix("https://")]
+    message, hint, _ = refused(f"{server.url}/llmgw", access)  # the proxy is gone now
+    assert message == f"cannot fetch {server.url}/llmgw: connection refused"
+    assert "by the proxy of $https_proxy" in hint
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert fetched(f"{server.url}/llmgw", access)[0] == DATA
+
+
+def test_a_password_in_a_url_is_not_sent_and_not_told(access: Access) -> None:
+    message, hint, _ = refused("https://me:s3cr3t@h.invalid/llmgw", access)
+    assert message == "https://h.invalid/llmgw has a user or a password before its host"
+    assert "--header-file FILE" in hint
 
 
 def test_a_root_that_is_not_known(server: ReleaseServer) -> None:
