@@ -45,10 +45,10 @@ def run(
         return
     children: list[tuple[Any, Connection]] = []
     try:
-        for _ in range(jobs):
-            children.append(_start(work, [pipe for _, pipe in children]))
         pending: deque[Connection] = deque()
         for number, item in enumerate(items):
+            if number < jobs:  # no more than have something to do; all before the first result
+                children.append(_start(work, [pipe for _, pipe in children]))
             if len(pending) == jobs * _AHEAD:
                 yield _result(pending.popleft())
             pipe = children[number % jobs][1]

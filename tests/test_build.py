@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import shutil
 import stat
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from racks import check_manifest, check_whole, edit, plain, racks, rows_of, tree
 from specs import NAME
 
-from generator import journal, ledger, manifest, selection
+from generator import jobs, journal, ledger, manifest, selection
 from generator.problem import Refused
 from generator.resources import TEMPLATES
 from generator.selection import Shard
@@ -176,6 +177,17 @@ def test_one_job_eight_jobs_and_eight_shards_give_the_same_bytes(fleet: Fleet, f
     # A build of all joins the manifests of the shards.
     said(fleet, "build", *options, "-d", "shards")
     assert tree(fleet.root / "shards") == one
+
+
+@pytest.mark.parametrize(("items", "children"), [(1, 1), (3, 3), (9, 4)])
+def test_there_are_no_more_processes_than_have_something_to_do(items: int, children: int) -> None:
+    run = jobs.run(lambda item: (item, os.getpid()), range(items), 4)
+    first = next(run)
+    assert len(multiprocessing.active_children()) == children
+    found = [first, *run]
+    assert [item for item, _ in found] == list(range(items))
+    assert len({process for _, process in found}) == children
+    assert multiprocessing.active_children() == []
 
 
 def test_a_seed_is_what_gen_seed_node_makes(fleet: Fleet) -> None:
