@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
-from generator import authority, render, spec
+from generator import authority, render, spec, template
 from generator import bake as baker
 from generator import baked as baking
 from generator.prove.machine import Machine
@@ -75,7 +75,7 @@ def time_to_join(machine: Machine, plane: ControlPlane) -> float:
 
 
 def bake(root: Path, ca: authority.Authority, binary: bytes) -> None:
-    shared = render.shared(render.environment())
+    shared = render.shared(template.environment())
     made = baking.entries(release_of(NOWHERE, binary), "amd64", binary, ca.roots, shared, "debian")
     list(baker.bake(root, made, clean=False))
 
@@ -92,7 +92,7 @@ def seed(
     wanted = release_of(server, binary, fetch)
     asked = spec.Spec("n7", plane, "127.0.0.1", wanted, mgmt_interface="lo")
     identity, _ = authority.issue(ca, "n7", 30, datetime.now(UTC))
-    return render.render(asked, identity, render.environment()).artifacts()
+    return render.render(asked, identity, template.environment()).artifacts()
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from startup import BY_HAND
 from validate import FLEET, NODE
 
-from generator import authority, certificate, identity, pem, render, resolve
+from generator import authority, certificate, identity, pem, render, resolve, template
 from generator.workspace import open_workspace
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def floor(root: Path, out: Path, jobs: int) -> None:
     files = sorted((root / "nodes").iterdir())
     spec, _ = resolve.resolve(open_workspace(root), files[0].stem)
     stand_in = identity.placeholder(spec.node_id)
-    seed = render.render(spec, stand_in, render.environment())
+    seed = render.render(spec, stand_in, template.environment())
     children = []
     for job in range(jobs):
         if child := os.fork():

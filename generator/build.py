@@ -28,8 +28,8 @@ from generator import (
     make,
     pem,
     plan,
-    render,
     store,
+    template,
 )
 from generator import identity as identities
 from generator import spec as specs
@@ -161,7 +161,7 @@ class _Maker:
         self, basis: Basis, issuer: issue.Issuer, by: issue.Signing | None, staging: Path
     ) -> None:
         self._basis, self._issuer, self._by, self._staging = basis, issuer, by, staging
-        self._templates = render.environment(basis.place.root / "templates")
+        self._templates = template.environment(basis.place.root / "templates")
         self._checker = alike.Checker()
 
     def batch(self, chosen: Iterable[Spec]) -> Batch:

@@ -170,9 +170,9 @@ def seed(  # noqa: PLR0913, PLR0917 - an argument each option
     store = Path(identities) if identities else None
     wanted = issue.Wanted(given, reuse, renew, store, revoke_previous)
     with issue.obtain(spec, wanted, issuer, now) as obtained:
-        from generator import make, render
+        from generator import make, template
 
-        templates, epoch = render.environment(folder / "templates"), os.environ.get(make.EPOCH)
+        templates, epoch = template.environment(folder / "templates"), os.environ.get(make.EPOCH)
         made = make.make(whole, obtained.identity, templates, form, epoch, carried)
         files.put(made.packed, output, obtained.commit)
     tell((*warnings, *obtained.notes))

@@ -26,6 +26,7 @@ from generator import (
     resolve,
     standing,
     store,
+    template,
 )
 from generator.problem import Problem, Refused
 from generator.selection import Shard, chunks
@@ -107,7 +108,7 @@ class Part:
 def examine(basis: Basis, nodes: Sequence[str], processes: int) -> Generator[Part, None, None]:
     """Give what is found of `nodes`, some at a time, in their order. Raises `Refused`."""
     overrides = basis.place.root / "templates"
-    templates = render.environment(overrides)
+    templates = template.environment(overrides)
     every = os.path.lexists(overrides) or basis.form in _PARTIAL
 
     check = alike.Checker().check

@@ -6,7 +6,7 @@ import difflib
 import os
 from typing import TYPE_CHECKING
 
-from generator import artifact, attachments, identity, jobs, make, render, unpack
+from generator import artifact, attachments, identity, jobs, make, template, unpack
 from generator.problem import Refused
 from generator.workspace import is_node_id
 
@@ -27,7 +27,7 @@ def compare(basis: Basis, kept: Kept, processes: int) -> Iterator[str]:
 
     From what is there to what would be. Writes nothing. Raises `Refused`.
     """
-    templates = render.environment(basis.place.root / "templates")
+    templates = template.environment(basis.place.root / "templates")
     for texts in jobs.run(
         lambda number: [_node(basis, spec, templates) for spec in kept.read(number)],
         kept.parts(),

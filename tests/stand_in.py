@@ -29,8 +29,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from generator import certificate, identity, pem, spec
-from generator.render import environment, render
+from generator.render import render
 from generator.resources import TEMPLATES
+from generator.template import environment
 
 SCRIPT = TEMPLATES / "onboard"
 DASH = ["dash"]

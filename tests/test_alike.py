@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from generator import alike, identity, render, verify
+from generator import alike, identity, render, template, verify
 from generator.network import netplan
 from generator.problem import Refused
 from generator.resources import TEMPLATES
 from generator.spec import Fabric, Release, Spec
 
 RELEASE = Release("v0.9.1", ("https://h/{arch}",), {"amd64": "ab" * 32})
-OURS = render.environment()
+OURS = template.environment()
 
 
 def spec(node: str, address: str = "10.0.0.7", **values: Any) -> Spec:
@@ -67,7 +67,7 @@ def test_templates_that_do_not_quote(tmp_path: Path) -> None:
         for word in ("hostname", "node_id"):
             text = text.replace(f"{{{{ {word} | yaml }}}}", f"{{{{ {word} }}}}")
         (tmp_path / name).write_text(text, "utf-8")
-    templates, checker = render.environment(tmp_path), alike.Checker()
+    templates, checker = template.environment(tmp_path), alike.Checker()
     made = render.render(spec("n7"), identity.placeholder("n7"), templates)
     checker.check(made, spec("n7"))
     # A reader takes this one for nothing.

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from generator import attachments, identity
-from generator.render import environment, render
+from generator.render import render
 from generator.resolve import resolve
 from generator.resources import TEMPLATES
+from generator.template import environment
 from generator.verify import verify
 from generator.workspace import open_workspace
 

@@ -19,7 +19,8 @@ from fleet import gen_seed
 from generator import authority, inspection, pack, spec, unpack, vfat
 from generator.identity import Identity
 from generator.problem import Refused
-from generator.render import Seed, environment, render
+from generator.render import Seed, render
+from generator.template import environment
 
 NOW = datetime(2026, 9, 1, 12, tzinfo=UTC)
 RELEASE = spec.Release("v0.9.1", ("https://h.example/{version}/{arch}",), {"amd64": "ab" * 32})

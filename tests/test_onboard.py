@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from stand_in import BINARY, CONF, SCRIPT, SHA256, SHELLS, SUMS, SYSTEMCTL, Node, available, node_in
 
-from generator.render import environment
+from generator.template import environment
 
 
 @pytest.fixture(params=available())

@@ -24,8 +24,9 @@ from specs import HARD, SPECS
 from generator import attachments, emit, identity, schema
 from generator.problem import Problem, Refused
 from generator.problem import render as told
-from generator.render import ONBOARD, SHARED, environment, render
+from generator.render import ONBOARD, SHARED, render
 from generator.resolve import examine, resolve
+from generator.template import environment
 from generator.verify import verify
 from generator.workspace import open_workspace
 

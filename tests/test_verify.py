@@ -10,7 +10,8 @@ import yaml
 
 from generator import identity, schema, spec
 from generator.problem import Refused
-from generator.render import Seed, environment, render
+from generator.render import Seed, render
+from generator.template import environment
 from generator.verify import agent_config, verify
 
 if TYPE_CHECKING:

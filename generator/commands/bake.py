@@ -101,12 +101,12 @@ class _Oven:
         clean: bool,
         strict: bool,
     ) -> None:
-        from generator import attachments, custody, pem, render, resolve
+        from generator import attachments, custody, pem, render, resolve, template
 
         self._spec, warnings = resolve.shared(place)
         folder = custody.find(place.root, pki, os.environ, place.authority_dir)
         _, self._roots = pem.read_trust(folder)
-        self._shared = render.shared(render.environment(place.root / "templates"))
+        self._shared = render.shared(template.environment(place.root / "templates"))
         self._release = self._spec.release
         if binary is None:
             self._release = attachments.release(self._release, place.root)

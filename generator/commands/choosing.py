@@ -120,7 +120,7 @@ def basis(  # noqa: PLR0913 - what the options say
 
     Raises `Refused` where the folder has seeds of another kind: one of them would be forgotten.
     """
-    from generator import ledger, plan, render, store
+    from generator import ledger, plan, store, template
 
     _check_kind(manifest, out, form, placeholder=placeholder)
     folder = issuer.folder
@@ -131,7 +131,7 @@ def basis(  # noqa: PLR0913 - what the options say
         form=form,
         now=datetime.now(UTC),
         environ=os.environ,
-        templates="" if placeholder else render.digest(place.root / "templates"),
+        templates="" if placeholder else template.digest(place.root / "templates"),
         authority=None if placeholder else plan.roots(folder),
         ledger=ledger.revoked(folder) if len(manifest) and not placeholder else {},
         reserved=RESERVED,
