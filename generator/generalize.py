@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +25,12 @@ _SHARED = ("/etc/llmgw/ca.pem", baked.NOTE, baked.INSTALLED)
 _OURS = ("/etc/llmgw/*", "/var/lib/llmgw-onboard/*", "/var/lib/llmgw-agent/*")
 _AUTHORITY = ("/etc/llmgw/pki/ca-key.pem", "/etc/llmgw/ca-key.pem")
 # Where cloud-init keeps the seed that it was given, and where it looks for one.
-_SEEDS = ("/var/lib/cloud/instances/*/*", "/var/lib/cloud/seed/*/*")
+_SEEDS = (
+    "/var/lib/cloud/instances/*/*",
+    "/var/lib/cloud/seed/*/*",
+    "/var/lib/cloud/seed/*/openstack/*/*",
+)
+_SEED = 64 << 20  # bytes; cloud-init takes a seed that is packed with gzip
 _MARK = b"/etc/llmgw/agent-key.pem"  # in every seed of ours
 _CHUNK = 4 << 20  # bytes
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -123,7 +130,10 @@ def _listed(paths: Iterable[str]) -> str:
 
 def _is_seed(tree: Tree, path: str) -> bool:
     found = tree.read(path)
-    return found is not None and _MARK in found.data
+    data = found.data if found else b""
+    with contextlib.suppress(zlib.error):  # what is not packed is looked at as it is
+        data = zlib.decompressobj(wbits=31).decompress(data, _SEED)
+    return _MARK in data
 
 
 def generalize(folder: Folder) -> Iterator[str]:

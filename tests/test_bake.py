@@ -489,6 +489,18 @@ def test_an_image_with_an_identity_is_refused(fleet: Fleet, tmp_path: Path, name
 
 
 @needs_root
+@pytest.mark.parametrize("place", ["nocloud/user-data", "config_drive/openstack/latest/user_data"])
+def test_a_packed_seed_is_an_identity(fleet: Fleet, tmp_path: Path, place: str) -> None:
+    root = rootfs_in(tmp_path / "root")
+    path = root / "var/lib/cloud/seed" / place
+    path.parent.mkdir(parents=True)
+    path.write_bytes(gzip.compress(b"#cloud-config\n- path: /etc/llmgw/agent-key.pem"))
+    said = bake(fleet, "--rootfs", str(root), check=False)
+    assert f"holds a node's identity: /{path.relative_to(root)}\n" in said
+    assert inspected(fleet, root)["identity"] == [f"/{path.relative_to(root)}"]
+
+
+@needs_root
 def test_generalize_takes_away_what_is_one_machines_own(fleet: Fleet, tmp_path: Path) -> None:
     root, new = rootfs_in(tmp_path / "root"), rootfs_in(tmp_path / "new")
     write(root, OWN | MACHINES | KEPT)
