@@ -100,11 +100,13 @@ def _loop(image: Path, name: str, root: Path, *, writable: bool) -> None:
     with image.open("rb") as file:
         extents = disk.file_systems(file)
     _apart()
-    found = [extent for extent in extents if _is_system(image, extent, root)]
+    failed: list[Problem] = []
+    found = [extent for extent in extents if _is_system(image, extent, root, failed)]
     if len(found) != 1:
         what = f"{len(found)} root file systems" if found else "no root file system"
+        told = f" ({failed[0].message})" if failed and not found else ""
         raise refuse(
-            f"{name} has {what} that the kernel can mount by itself",
+            f"{name} has {what} that the kernel can mount by itself{told}",
             "LVM, encryption and subvolumes need libguestfs: install guestmount, or mount it"
             " yourself and use --rootfs",
         )
@@ -126,16 +128,21 @@ def mounts_apart(fstab: bytes) -> list[str]:
 
     >>> mounts_apart(b"LABEL=root / ext4\\n/dev/sda2 /var ext4\\n# /dev/sda3 /usr xfs\\n")
     ['/var']
+    >>> mounts_apart(b"/dev/sda2 /usr/ ext4\\n")
+    ['/usr']
     """
     lines = [line.split() for line in fstab.decode(errors="replace").splitlines()]
-    places = [line[1] for line in lines if len(line) > 1 and not line[0].startswith("#")]
+    rows = [line for line in lines if len(line) > 1 and not line[0].startswith("#")]
+    places = [line[1].rstrip("/") for line in rows]
     return [place for place in places if place in _APART]
 
 
-def _is_system(image: Path, extent: disk.Extent, root: Path) -> bool:
+def _is_system(image: Path, extent: disk.Extent, root: Path, failed: list[Problem]) -> bool:
+    """Tell whether there is a system; what cannot be mounted goes to `failed`."""
     try:
         _mount_loop(image, extent, root, "ro,noload")
-    except Refused:
+    except Refused as refused:
+        failed += refused.problems
         return False
     try:
         return any(os.path.lexists(f"{root}{path}") for path in _SYSTEM)

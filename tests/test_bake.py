@@ -719,6 +719,19 @@ def contained(folder: Path, options: str) -> Iterator[Path]:
 
 
 @needs_disks
+def test_why_the_kernel_cannot_mount_is_told(fleet: Fleet, tmp_path: Path) -> None:
+    raw = disk_of(rootfs_in(tmp_path / "tree"), tmp_path / "disk.raw")
+    script = (
+        '#!/bin/sh\n[ "$1" = --make-rprivate ] || { echo "mount: no loop device"; exit 32; } >&2\n'
+    )
+    write(tmp_path / "stand-ins", {"mount": script})
+    (tmp_path / "stand-ins/mount").chmod(0o755)
+    environ = {"PATH": f"{tmp_path}/stand-ins:{os.environ['PATH']}"}
+    said = fleet("inspect", str(raw), check=False, environ=environ).stderr.decode()
+    assert "can mount by itself (mount failed: mount: no loop device)\n" in said
+
+
+@needs_disks
 def test_a_disk_with_a_var_of_its_own_is_refused(fleet: Fleet, tmp_path: Path) -> None:
     tree = rootfs_in(tmp_path / "tree")
     write(tree, {"etc/fstab": "LABEL=root / ext4 defaults 0 1\nLABEL=var /var ext4 defaults 0 2\n"})
