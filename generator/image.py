@@ -49,7 +49,8 @@ def copied(path: Path) -> Iterator[Copy]:
         _tidy(target)
         # Locked for as long as we live, so that the next knows whether anybody works on it.
         lock = os.open(work, os.O_RDONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):  # not every file system can
+            fcntl.flock(lock, fcntl.LOCK_EX)
         if form == "raw":
             _check_unused(target, path)  # of qcow2 qemu-img says so itself
             run(["cp", "--sparse=always", "--reflink=auto", "--", str(target), str(work)])
@@ -99,8 +100,8 @@ def _check_unused(target: Path, path: Path) -> None:
 
     What that writes from now on would be lost, and what it has not written yet is not in a copy.
     """
-    # Who cannot write it cannot ask.
-    with contextlib.suppress(PermissionError), target.open("r+b") as file:
+    # Who cannot write it cannot ask, and not every file system can answer.
+    with contextlib.suppress(OSError), target.open("r+b") as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
