@@ -51,7 +51,7 @@ class Site:
         return read_iso(self.fleet(node).stdout)
 
     def joined(self, node: str = "n7", after: int = 0) -> None:
-        assert self.plane.wait_for_join(60, after=after).common_name == node
+        assert self.plane.wait_for_join(120, after=after).common_name == node
 
 
 @pytest.fixture

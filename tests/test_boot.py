@@ -85,7 +85,7 @@ class Site:
         self.fleet.write(n7=json.dumps(spec or {}))
         return read_iso(self.fleet("n7").stdout)
 
-    def joined(self, before: int, deadline: float = 60) -> None:
+    def joined(self, before: int, deadline: float = 120) -> None:
         assert self.plane.wait_for_join(deadline, after=before).common_name == "n7"
 
 
@@ -126,7 +126,7 @@ def node(
                 site.joined(0)
                 machine.wait_for_cloud_init()
                 accepted = b'"accepted": "yes"'
-                machine.wait_for("acceptance", lambda: accepted in machine.read(STATUS), 60)
+                machine.wait_for("acceptance", lambda: accepted in machine.read(STATUS), 120)
             yield Joined(site, machine, seed, watch)
 
 
@@ -241,7 +241,7 @@ def test_p1_after_a_reboot_it_joins_again_and_nothing_is_done_again(node: Joined
     node.machine.reboot()
     node.site.joined(before)
     assert node.machine.wait_for_cloud_init().clean
-    node.machine.wait_for("onboard", lambda: _verdict(node.machine), 30)
+    node.machine.wait_for("onboard", lambda: _verdict(node.machine), 120)
     assert {path: _state(node.machine, path) for path in MODES} == held
     assert node.site.release.requests == fetched
     assert "applied already" in node.machine.journal("-u", "llmgw-onboard")
@@ -320,7 +320,7 @@ def test_power_lost_while_cloud_init_writes_a_file(site: Site, path: str) -> Non
     with Machine(rootfs(suite), seed, edit=block) as machine:
         machine.boot()
         semaphore = "/var/lib/cloud/instance/sem/config_write_files"
-        machine.wait_for("write_files", lambda: machine.exists(semaphore), 60)
+        machine.wait_for("write_files", lambda: machine.exists(semaphore), 120)
         time.sleep(0.5)
         assert not machine.exists("/etc/llmgw/seed.sha256") or path == "/etc/llmgw/seed.sha256"
         machine.kill()
@@ -349,7 +349,7 @@ def test_power_lost_as_soon_as_a_file_is_there(site: Site, path: str) -> None:
     seed = site.seed()
     with Machine(rootfs(suite), seed) as machine:
         machine.boot()
-        machine.wait_for(path, lambda: machine.exists(path), 60)
+        machine.wait_for(path, lambda: machine.exists(path), 120)
         machine.kill()
         before = len(site.plane.joins)
         machine.boot()

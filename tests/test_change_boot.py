@@ -82,7 +82,7 @@ class Node:
         )
         return read_iso(self.fleet(name).stdout)
 
-    def joined(self, plane: int, before: int, deadline: float = 60) -> Join:
+    def joined(self, plane: int, before: int, deadline: float = 120) -> Join:
         return self.planes[plane].wait_for_join(deadline, after=before)
 
     def joins(self) -> tuple[int, int]:
@@ -91,7 +91,7 @@ class Node:
     def settled(self) -> None:
         """Wait until cloud-init and onboard have ended this boot."""
         assert self.machine.wait_for_cloud_init().clean
-        self.machine.wait_for("onboard's end", self.at_rest, 60)
+        self.machine.wait_for("onboard's end", self.at_rest, 120)
 
     def at_rest(self) -> bool:
         # Early in a boot nobody answers yet.
@@ -318,7 +318,7 @@ def test_p2_a_key_that_was_born_on_the_node(node: Node) -> None:
     context.load_verify_locations(node.fleet.root / "crl.pem")
     context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     node.machine.run("systemctl", "restart", "llmgw-agent")
-    node.machine.wait_for("a refusal", lambda: "revoked" in str(node.planes[0].failures[-1:]), 30)
+    node.machine.wait_for("a refusal", lambda: "revoked" in str(node.planes[0].failures[-1:]), 120)
     node.apply(answer)
     serial = x509.load_pem_x509_certificate(answer).serial_number
     assert node.joined(0, joins[0]).serial == serial != replaced
@@ -340,7 +340,7 @@ def test_x1_after_a_boot_without_its_seed(node: Node) -> None:
     shutil.rmtree(node.machine.root / SEED)
     node.machine.reboot()
     node.joined(0, joins[0])
-    node.machine.wait_for("onboard's end", node.at_rest, 60)
+    node.machine.wait_for("onboard's end", node.at_rest, 120)
     assert holders(node.machine, key.splitlines()[2]) == {KEY}
     assert node.machine.run("cloud-init", "status", check=False).stdout in (
         "status: disabled\n",
@@ -399,12 +399,12 @@ def test_p1_power_lost_in_the_middle_of_an_apply(suite: str, tmp_path: Path) -> 
                 pass
             machine.kill()
             machine.boot()
-            first = machine.wait_for("a join", partial(new, node, joins), 60)[0]
+            first = machine.wait_for("a join", partial(new, node, joins), 120)[0]
             assert first.serial in (serial_of(seed), serial_of(other)), moment
             renewed = first.serial == serial_of(other)
             assert (first.config["fabrics"][0]["name"] == f"ib-{number}") == renewed
             outcomes.append(renewed)
-            machine.wait_for("onboard's end", node.at_rest, 60)
+            machine.wait_for("onboard's end", node.at_rest, 120)
             taken = node.status()["notes"] == [] and is_whole(machine, other)
             # Once it is in the slot, the next boot goes on with it.
             assert taken or is_whole(machine, seed)

@@ -144,7 +144,7 @@ def node(
             cable = f"--network-interface={THERE}"
             with Machine(rootfs(case.suite, network=True), seed, arguments=[cable]) as machine:
                 machine.boot()
-                plane.wait_for_join(60)
+                plane.wait_for_join(120)
                 assert machine.wait_for_cloud_init().clean
                 yield Joined(case, machine, plane)
     finally:
@@ -206,6 +206,6 @@ def test_after_a_reboot_the_network_is_the_same(node: Joined) -> None:
     node.machine.power_off()
     plug()
     node.machine.boot()
-    node.plane.wait_for_join(60, after=before)
+    node.plane.wait_for_join(120, after=before)
     assert node.machine.wait_for_cloud_init().clean
     _is_as_asked(node)

@@ -126,7 +126,7 @@ def test_agent_joins_and_sends_heartbeats(
 ) -> None:
     with ControlPlane(authority) as plane:
         identity = agent(plane.url)
-        join = plane.wait_for_join(60)
+        join = plane.wait_for_join(120)
         until(lambda: len(plane.heartbeats) > 2)
     assert (join.common_name, join.node_id) == ("n7", "n7")
     assert join.serial == identity.certificate.serial_number
@@ -169,9 +169,9 @@ def test_agent_joins_again_when_the_control_plane_comes_back(
 ) -> None:
     with ControlPlane(authority) as plane:
         agent(plane.url)
-        plane.wait_for_join(60)
+        plane.wait_for_join(120)
     with ControlPlane(authority, plane.server_port) as plane:
-        plane.wait_for_join(60)
+        plane.wait_for_join(120)
 
 
 def run_agent(*argv: str) -> subprocess.CompletedProcess[str]:
@@ -296,7 +296,7 @@ def test_boot_kill_reboot(tree: Path, authority: Authority) -> None:
             machine.boot()
             verdict = machine.wait_for_cloud_init()
             assert verdict.clean, verdict
-            assert plane.wait_for_join(60).serial == identity.certificate.serial_number
+            assert plane.wait_for_join(120).serial == identity.certificate.serial_number
             assert machine.hostname() == "n7"
             assert machine.read("/usr/local/bin/llmgw") == binary
             assert machine.stat("/etc/llmgw/agent.yaml").st_mode == 0o100640
@@ -313,7 +313,7 @@ def test_boot_kill_reboot(tree: Path, authority: Authority) -> None:
 
             joins = len(plane.joins)
             machine.reboot()
-            plane.wait_for_join(60, after=joins)
+            plane.wait_for_join(120, after=joins)
             machine.wait_for_cloud_init()
             assert "ran MIGH" not in machine.console()
             assert machine.read("/etc/machine-id") == ids

@@ -85,7 +85,7 @@ class Machine:
         self.boots += 1
         with self._console_file.open("wb") as console:
             self._process = nspawn.start(self.root, self._groups, self._arguments, console)
-        self._leader = self.wait_for("init to start", self._find_leader, 30)
+        self._leader = self.wait_for("init to start", self._find_leader, 60)
 
     def _find_leader(self) -> int:
         return nspawn.leader(self._process) if self._process else 0
