@@ -244,7 +244,8 @@ def test_p1_after_a_reboot_it_joins_again_and_nothing_is_done_again(node: Joined
     node.machine.wait_for("onboard", lambda: _verdict(node.machine), 120)
     assert {path: _state(node.machine, path) for path in MODES} == held
     assert node.site.release.requests == fetched
-    assert "applied already" in node.machine.journal("-u", "llmgw-onboard")
+    said = "applied already"
+    node.machine.wait_for(said, lambda: said in node.machine.journal("-u", "llmgw-onboard"), 60)
 
 
 def _state(machine: Machine, path: str) -> tuple[int, int, int]:

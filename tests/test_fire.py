@@ -186,7 +186,7 @@ def test_d1_d2_it_joins_under_fire(
         assert site.plane.wait_for_join(60).common_name == "n7"
         shown = machine.run("/usr/local/lib/llmgw/onboard", "status").stdout
         assert shown.startswith("accepted: agent: the control plane took")
-        assert "accepted: agent: " in machine.console()
+        machine.wait_for("a word", lambda: "accepted: agent: " in machine.console(), 60)
 
 
 @pytest.mark.parametrize("suite", ["bullseye", "trixie"])

@@ -303,11 +303,11 @@ def test_boot_kill_reboot(tree: Path, authority: Authority) -> None:
             assert machine.exists("/var/run/cloud-init/result.json")
             assert not machine.exists("/nowhere")
             assert "ran MIGH" in machine.console()
-            assert "llmgw[" in machine.journal("-u", "joins")
+            machine.wait_for("its log", lambda: "llmgw[" in machine.journal("-u", "joins"), 60)
             ids = machine.read("/etc/machine-id")
             assert len(ids) == 33
             assert machine.exists("/etc/ssh/ssh_host_ed25519_key")
-            assert machine.run("systemctl", "is-system-running").stdout == "running\n"
+            assert machine.run("systemctl", "is-system-running", "--wait").stdout == "running\n"
             with pytest.raises(RuntimeError, match="exit 1"):
                 machine.run("false")
 
