@@ -287,7 +287,8 @@ REFUSED = {
     ),
     "ended": (
         user_data(
-            files_of(FIRST) | {f"/{CONF}": "seed=n7-0\nnot_before=0\nnot_after=946684800\n"},
+            files_of(FIRST)
+            | {f"/{CONF}": "seed=n7-0\nfiles=10\nnot_before=0\nnot_after=946684800\n"},
         ),
         "the certificate of that seed ended 2000-01-01T00:00:00Z",
     ),
@@ -443,6 +444,13 @@ def test_a_key_is_born_on_the_node_and_never_leaves_it(node: Node) -> None:
     before = tree(node)
     assert "is not for the key of this node's request" in apply(node, strange)
     assert "not of the authority that this node trusts" in apply(node, answers[other.certificate])
+    # It brings no agent.yaml that an edited one could make way for.
+    agent = node.root / "etc/llmgw/agent.yaml"
+    text = agent.read_text()
+    agent.write_text("edited\n")
+    said = apply(node, answers[ca.certificate])
+    assert "edited on this node, or lost: etc/llmgw/agent.yaml; give it a whole seed" in said
+    agent.write_text(text)
     assert set(tree(node)) == set(before)
     assert apply(node, answers[ca.certificate]) == ""
     node.onboard()
@@ -567,6 +575,7 @@ def test_l1_another_nodes_seed_leaves_nothing_of_the_first(node: Node) -> None:
         applied.read_text() + f"{hashlib.sha256().hexdigest()}  etc/llmgw/release-ca.pem\n"
     )
     node.ask("keep", "n8")
+    (node.root / SUMS).touch()
     files = files_of(replace(FIRST, node_id="n8"))
     node.write({path[1:]: content for path, content in files.items()})
     node.onboard()

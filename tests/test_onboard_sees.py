@@ -149,6 +149,10 @@ def test_a_disk_that_cannot_be_written_to_is_no_silence(node: Node) -> None:
         assert node.status("run")["state"] == "started"
         assert node.ask("status").stdout.startswith("started: agent: ")
         assert not (node.root / "var/lib/llmgw-onboard").exists()
+    node.onboard()
+    # What was said in between is not what is said from now on.
+    assert node.status()["state"] == "started"
+    assert not (node.root / "run/llmgw-onboard/status.json").exists()
     assert node.bin() == ["llmgw"]
 
 
