@@ -4,6 +4,7 @@
     seed.py show FILE PATH        one of the seed's files
     seed.py check FILE ROOT       would it be taken up by the machine at ROOT?
     seed.py stage FILE ROOT       each file of it beside its place there, as .NAME.next
+    seed.py anchor FILE FOLDER    the certificates of FILE alone for a trust store's folder
     seed.py scrub ROOT all|cache  remove what else holds the node's key
 
 FILE is user-data, plain or compressed, cloud-init's copy of it, or (for check and stage) the
@@ -46,7 +47,9 @@ VOLATILE = ("instance-data-sensitive.json", "combined-cloud-config.json")
 INSTALLERS = ("etc/cloud/cloud.cfg.d", "var/log/installer")
 # <linux/cdrom.h>
 CDROMEJECT, CDROM_CLEAR_OPTIONS, CDROM_LOCKDOOR, CDO_AUTO_CLOSE = 0x5309, 0x5321, 0x5329, 1
-CERTIFICATES = re.compile(rb"^-----BEGIN CERTIFICATE-----", re.MULTILINE)
+CERTIFICATES = re.compile(
+    rb"^-----BEGIN CERTIFICATE-----.*?^-----END CERTIFICATE-----\n?", re.MULTILINE | re.DOTALL
+)
 GZIP = b"\x1f\x8b"
 LARGEST = 64 << 20  # bytes
 
@@ -91,6 +94,8 @@ def answered(data: bytes, root: Path) -> Files:
     if not (root / BORN).exists():
         raise ValueError("no request is open on this node; make one: onboard csr")
     key = (root / BORN).read_bytes()
+    # And nothing that came along with them: all can read it there.
+    data = b"".join(CERTIFICATES.findall(data.replace(b"\r", b"")))
     asked = ["-subject", "-nameopt", "RFC2253", "-startdate", "-enddate", "-pubkey"]
     told = openssl(["x509", "-noout", *asked], data)
     conf = (root / CONF).read_text(encoding="utf-8")
@@ -152,6 +157,19 @@ def stage(found: Files, root: Path) -> None:
             file.write(content)
             file.flush()
             os.fsync(descriptor)
+
+
+def anchor(chain: Path, folder: Path) -> None:
+    """Put the certificates of a file, if any, in the place of those that were ours in a folder.
+
+    One a file: the tools that index a store skip a file that holds two.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("llmgw-ca*.crt"):
+        old.unlink()
+    for number, found in enumerate(CERTIFICATES.findall(chain.read_bytes()), 1):
+        name = "llmgw-ca.crt" if number == 1 else f"llmgw-ca-{number}.crt"
+        (folder / name).write_bytes(found)
 
 
 def scrub(root: Path, *, everything: bool) -> None:
@@ -233,6 +251,9 @@ def main(command: str, *arguments: str) -> None:
     """Do as the command line says."""
     if command == "scrub":
         scrub(Path(arguments[0]), everything=arguments[1] == "all")
+        return
+    if command == "anchor":
+        anchor(*map(Path, arguments))
         return
     data = Path(arguments[0]).read_bytes()
     if command in ("check", "stage"):

@@ -452,7 +452,9 @@ def test_a_key_is_born_on_the_node_and_never_leaves_it(node: Node) -> None:
     assert "edited on this node, or lost: etc/llmgw/agent.yaml; give it a whole seed" in said
     agent.write_text(text)
     assert set(tree(node)) == set(before)
-    assert apply(node, answers[ca.certificate]) == ""
+    # By mail, say, and with more in it than was asked for.
+    mailed = f"Certificate:\n{answers[ca.certificate]}{born.decode()}".replace("\n", "\r\n")
+    assert apply(node, mailed) == ""
     node.onboard()
     assert (node.root / "etc/llmgw/agent.pem").read_text() == answers[ca.certificate]
     assert (node.root / "etc/llmgw/agent-key.pem").read_bytes() == born != old

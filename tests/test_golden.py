@@ -41,11 +41,11 @@ def made_of(workspace: Path, node: str) -> dict[str, str]:
     made = {name: data.decode() for name, data in seed.artifacts().items()}
     for name in SHARED:
         text = (TEMPLATES / name).read_text("utf-8")
-        block = "".join(f"      {line}".rstrip() + "\n" for line in text.splitlines())
+        block = "".join(f"    {line}".rstrip() + "\n" for line in text.splitlines())
         assert (block in made["user-data"]) != spec.release.baked, name
         made["user-data"] = (
             made["user-data"]
-            .replace(block, f"      (templates/{name})\n")
+            .replace(block, f"    (templates/{name})\n")
             .replace(hashlib.sha256(text.encode()).hexdigest(), f"(sha256 of templates/{name})")
         )
     return made

@@ -195,7 +195,7 @@ def test_a_template_that_says_something_else_is_refused(name: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("bootcmd:\n{{ bootcmd | yaml_lines(2) }}", "", "user-data bootcmd does not guard"),
+        ("bootcmd:\n{{ bootcmd | yaml_lines }}", "", "user-data bootcmd does not guard"),
         ("hostname: {{", "fqdn: other.example\nhostname: {{", "user-data has a stray 'fqdn'"),
         ("{{ preserve_hostname | yaml }}", "true", "user-data preserve_hostname is not"),
     ],
