@@ -456,6 +456,15 @@ def test_what_cannot_be_asked(
     assert (done.returncode, said in done.stderr) == (status, True), done.stderr
 
 
+def test_a_program_on_the_path_is_named_by_its_path(tmp_path: Path) -> None:
+    done = gen_seed("engine-check", "env", cwd=tmp_path, check=False)
+    assert done.returncode == 1
+    assert done.stderr.decode() == (
+        "error: there is no env in this folder\n"
+        f"  hint: a program is named by its path: {shutil.which('env')}\n"
+    )
+
+
 def test_a_file_that_no_machine_runs(tmp_path: Path) -> None:
     (tmp_path / "vllm").write_bytes(b"\x7fELF\0")
     (tmp_path / "vllm").chmod(0o755)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,6 +101,9 @@ def _verdicts(path: str, name: str | None, given: Engines, timeout: float) -> li
     if place.is_file() and disk.kind(place):
         with image.read_only(place) as root:
             return _system(root, path, name, given, timeout)
+    if "/" not in path and not place.exists() and (found := shutil.which(path)):
+        hint = f"a program is named by its path: {found}"
+        raise refuse(f"there is no {path} in this folder", hint)
     return [_text(files.read(place, limit=_TEXT), path, name, given)]
 
 
