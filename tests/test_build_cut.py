@@ -124,7 +124,8 @@ def test_ctrl_c(tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_the_program_that_signs(tmp_path: Path) -> None:
     fleet = racks(tmp_path / "ws", 1)
-    program = "[sh, -c, 'echo $$ >pid; exec sleep 600']"
+    # Its input ends when it is being waited for: before that, nobody would end it.
+    program = "[sh, -c, 'cat >/dev/null; echo $$ >pid; exec sleep 600']"
     edit(fleet, "fleet.yaml", "groups:", f"authority: {{command: {program}}}\ngroups:")
     process = start(fleet, "--jobs", "2")
     deadline, told = time.monotonic() + 60, fleet.root / "pid"
