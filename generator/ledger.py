@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING
 
-from generator import __version__, chain, ledger_file
+from generator import __version__, chain, custody, ledger_file
 from generator.chain import when
 from generator.ledger_file import NAME, explained, transaction
 from generator.problem import Refused
@@ -230,7 +230,7 @@ def reading(folder: Path, column: str = "", value: str = "") -> list[Row]:
     """
     path = folder / NAME
     with explained(path):
-        if not os.path.lexists(path):
+        if custody.missing(path):
             return []
         with closing(ledger_file.connect(path, 60.0)) as connection:
             ledger_file.check(path, connection)
@@ -244,7 +244,7 @@ def revoked(folder: Path) -> dict[tuple[str, str], bool]:
     """
     path = folder / NAME
     with explained(path):
-        if not os.path.lexists(path):
+        if custody.missing(path):
             return {}
         with closing(ledger_file.connect(path, 60.0)) as connection:
             # The first format knows no revocation.

@@ -206,6 +206,19 @@ def test_a_folder_that_cannot_be_written(mode: int) -> None:
         assert "its folder must be writable too" in said
 
 
+def test_a_folder_that_may_not_be_looked_into_is_not_one_without_a_ledger() -> None:
+    with unprivileged.folder() as reachable:
+        folder = reachable / "pki"
+        folder.mkdir(mode=0o700)
+        with ledger.opened(folder):
+            pass
+        for read in (ledger.reading, ledger.revoked):
+            assert not read(folder)
+            with unprivileged.nobody(), pytest.raises(Refused) as caught:
+                read(folder)
+            assert "run gen-seed as the user who owns it" in caught.value.problems[0].hint
+
+
 def test_a_file_that_cannot_be_written() -> None:
     with unprivileged.folder() as folder:
         with ledger.opened(folder):

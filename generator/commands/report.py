@@ -64,10 +64,10 @@ def command(folder: Path, output: str | None, pki: str | None) -> None:
 
 def _issued(where: Path, now: datetime) -> tuple[list[Standing] | None, list[Problem]]:
     """Return the ledger, None where none can be read, and why as a warning."""
-    from generator import ledger, standing
+    from generator import custody, ledger, standing
     from generator.problem import Refused
 
-    if not os.path.lexists(where / ledger.NAME):
+    if custody.missing(where / ledger.NAME):
         return None, []
     try:
         return standing.standings(ledger.reading(where), now), []
