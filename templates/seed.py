@@ -212,8 +212,9 @@ def holds(data: bytes, lines: Sequence[bytes], depth: int = 3) -> bool:
         except zlib.error:
             return False
     # Whole or in lines, which in a quoted string end in a backslash and an n.
-    for run in re.findall(rb"[A-Za-z0-9+/]{40}(?:[A-Za-z0-9+/]|\s|\\n)*", data):
-        text = re.sub(rb"\s|\\n", b"", run)
+    lined = re.sub(rb"\\[rn]", b"\n", data)
+    for run in re.findall(rb"[A-Za-z0-9+/]{40}[A-Za-z0-9+/\s]*", lined):
+        text = b"".join(run.split())
         if holds(base64.b64decode(text[: len(text) // 4 * 4]), lines, depth - 1):
             return True
     return False

@@ -471,10 +471,12 @@ def plant(node: Node, key: bytes) -> dict[str, bool]:
     text = b"#cloud-config\nwrite_files:\n- content: |\n" + b"".join(
         b"    " + line + b"\n" for line in key.splitlines()
     )
+    mail = b"Content-Transfer-Encoding: base64\r\n\r\n" + base64.encodebytes(text)
     copies = {
         "etc/cloud/cloud.cfg.d/99-installer.cfg": text,
         "etc/cloud/cloud.cfg.d/98-quoted.cfg": json.dumps({"userdata_raw": text.decode()}).encode(),
         "etc/cloud/cloud.cfg.d/97-base64.cfg": b"user_data: " + base64.b64encode(text) + b"\n",
+        "etc/cloud/cloud.cfg.d/96-mail.cfg": json.dumps({"userdata_raw": mail.decode()}).encode(),
         "var/log/installer/autoinstall-user-data": text,
         "var/log/installer/wrapped": base64.encodebytes(gzip.compress(text)),
         "var/log/installer/log.gz": gzip.compress(text),
