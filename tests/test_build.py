@@ -390,6 +390,8 @@ def test_a_node_that_is_no_more(fleet: Fleet, out: Path) -> None:
     said(fleet, "build", "--all")
     (fleet.root / "nodes/n3.yaml").unlink()
     assert "n3 is no node any more: rm -r out/n3.iso" in said(fleet, "build", "--all")
+    for part in (["--all"], ["--shard", "1/1"]):
+        assert "n3" not in said(fleet, "build", *part, "--group", "left")
     assert "n3" in manifest.read(out).nodes()
     shutil.copytree(out, fleet.root / "an out")
     assert "rm -r 'an out/n3.iso'\n" in said(fleet, "build", "--all", "-d", "an out")

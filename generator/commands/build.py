@@ -47,6 +47,11 @@ class Wanted:
         """What a seed is to be."""
         return self.form or ("dir" if self.identity else "iso")
 
+    @property
+    def whole(self) -> bool:
+        """Whether all are meant, or a shard: who asks for some nodes is not told of others."""
+        return (self.every or self.shard is not None) and self.group is None
+
     def check(self) -> None:
         """Refuse options that contradict each other."""
         choosing.check(self.nodes, self.group, self.shard, every=self.every)

@@ -152,7 +152,7 @@ class _Run:
 
         left: list[Row] = []
         without: set[str] = set()
-        if self.wanted.every or self.wanted.shard:
+        if self.wanted.whole:
             left, without = plan.gone(basis, self.wanted.shard)
         book.finish(without)
         for row in left:
@@ -215,8 +215,7 @@ def check(folder: Path, wanted: Wanted) -> None:
     for text in snapshot.compare(basis, found.kept, run.processes):
         differing += 1
         files.put_stdout(text.encode())
-    # As in `finish`: whoever asks for some nodes is not told of others.
-    strays = snapshot.strays(basis, wanted.shard) if wanted.every or wanted.shard else []
+    strays = snapshot.strays(basis, wanted.shard) if wanted.whole else []
     for name in strays:
         say(f"{run.out / name} is of no node: {_removing(run.out / name)}")
     if differing:
