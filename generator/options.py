@@ -48,6 +48,14 @@ def format_option(*forms: str) -> Callable[[Any], Any]:
     )
 
 
+def number_option(name: str, unit: str, default: int, most: int, what: str) -> Callable[[Any], Any]:
+    """Let a command take a whole number of `unit`, from 1 to `most`."""
+    bounds = click.IntRange(1, most)
+    return click.option(
+        name, type=bounds, metavar=unit, default=default, show_default=True, help=what
+    )
+
+
 def tell(problems: Iterable[Problem]) -> None:
     """Print problems to stderr."""
     for problem in problems:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from generator.cli import RESERVED
-from generator.options import format_option, show_json, strict_option, tell, workspace_option
+from generator.options import (
+    format_option,
+    number_option,
+    show_json,
+    strict_option,
+    tell,
+    workspace_option,
+)
 from generator.problem import refuse
 
 if TYPE_CHECKING:
@@ -28,14 +35,7 @@ _TEXT = 16 << 20  # bytes
 @click.argument("path", metavar="PROGRAM|TEXT|DIR|IMAGE|-")
 @click.option("--engine", "name", type=click.Choice(_ENGINES), help="Which engine it is.")
 @click.option("--node", metavar="NODE", help="By this node's spec [default: by fleet.yaml's].")
-@click.option(
-    "--timeout",
-    type=click.IntRange(1, 3600),
-    metavar="SECONDS",
-    default=120,
-    show_default=True,
-    help="How long an engine may take for its help text.",
-)
+@number_option("--timeout", "SECONDS", 120, 3600, "How long an engine may take for its help text.")
 @format_option("text", "json")
 @strict_option
 @workspace_option

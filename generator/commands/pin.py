@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from generator.options import format_option, say, show_json, tell, workspace_option
+from generator.options import format_option, number_option, say, show_json, tell, workspace_option
 from generator.problem import Problem, Refused, refuse
 
 if TYPE_CHECKING:
@@ -35,14 +35,7 @@ _FLEET = 16 << 20  # bytes
 @click.option("--checksums", metavar="FILE", help="A checksum file that came another way.")
 @click.option("--header-file", metavar="FILE", help="Request headers, such as a token.")
 @click.option("--ca", metavar="FILE", help="Roots of a private server.")
-@click.option(
-    "--timeout",
-    type=click.IntRange(1, 3600),
-    metavar="SECONDS",
-    default=30,
-    show_default=True,
-    help="How long a server may say nothing.",
-)
+@number_option("--timeout", "SECONDS", 30, 3600, "How long a server may say nothing.")
 @click.option("--check", is_flag=True, help="Say whether what is pinned is what there is.")
 @format_option("text", "json")
 @workspace_option

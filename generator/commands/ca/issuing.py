@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from generator.options import passphrase_option, pki_option, say, tell, workspace_option
+from generator.options import (
+    number_option,
+    passphrase_option,
+    pki_option,
+    say,
+    tell,
+    workspace_option,
+)
 
 if TYPE_CHECKING:
     from generator.identity import Identity
 
 _LIMIT = 1 << 16  # bytes of a request; one with an RSA key of 16384 bits takes 6 KB
-_days_option = click.option(
-    "--days",
-    type=click.IntRange(1, 36500),
-    metavar="DAYS",
-    default=365,
-    show_default=True,
-    help="Its life.",
-)
+_days_option = number_option("--days", "DAYS", 365, 36500, "Its life.")
 
 
 @click.command("issue")

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from generator.options import format_option, pki_option, say, show_json, tell, workspace_option
+from generator.options import (
+    format_option,
+    number_option,
+    pki_option,
+    say,
+    show_json,
+    tell,
+    workspace_option,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,14 +31,7 @@ _KINDS = ("P-256", "P-384", "Ed25519", "RSA")
 @click.option(
     "--name", metavar="NAME", default="llmgw CA", show_default=True, help="Its common name."
 )
-@click.option(
-    "--days",
-    type=click.IntRange(1, 36500),
-    metavar="DAYS",
-    default=3650,
-    show_default=True,
-    help="Its life.",
-)
+@number_option("--days", "DAYS", 3650, 36500, "Its life.")
 @click.option(
     "--key-type",
     type=click.Choice(_KINDS, case_sensitive=False),

@@ -11,6 +11,7 @@ import click
 
 from generator.options import (
     format_option,
+    number_option,
     passphrase_option,
     pki_option,
     say,
@@ -103,14 +104,7 @@ def _check(found: list[Row], usable: list[Row], column: str, value: str, where: 
 
 @click.command("crl")
 @format_option("pem", "der")
-@click.option(
-    "--days",
-    type=click.IntRange(1, 3650),
-    metavar="DAYS",
-    default=30,
-    show_default=True,
-    help="For how long it is good.",
-)
+@number_option("--days", "DAYS", 30, 3650, "For how long it is good.")
 @pki_option
 @passphrase_option
 @workspace_option
