@@ -160,18 +160,18 @@ def test_p1_what_the_agent_was_not_given_it_is_given_by_the_next_seed(node: Node
 def test_p1_the_power_goes_after_the_claim(node: Node) -> None:
     """The next boot tells of the new seed, and has the system trust its root."""
     anchor = node.root / "usr/local/share/ca-certificates/llmgw-ca.crt"
-    agent, at = True, 100
-    for _ in range(6):
+    last = 100  # at first it comes to its end
+    for turn in range(5):
+        agent = turn % 2 == 0
         asked = replace(OTHER if agent else FIRST, trust="agent" if agent else "system")
         apply(node, user_data(files_of(asked)))
-        cut(node, at, "run")
-        at = int((node.root / "moves").read_text()) - 1  # at first it came to its end
+        cut(node, last - turn, "run")
+        last = last if turn else int((node.root / "moves").read_text())
         node.onboard()
         assert is_this(node, files_of(asked))
-        assert anchor.exists() != agent, at
-        assert node.status()["accepted"].startswith("not yet"), at
+        assert anchor.exists() != agent, turn
+        assert node.status()["accepted"].startswith("not yet"), turn
         node.accept()
-        agent = not agent
 
 
 def test_p1_a_change_that_was_broken_off_and_then_a_new_instance(node: Node) -> None:
