@@ -160,13 +160,10 @@ def seed(  # noqa: PLR0913, PLR0917 - an argument each option
     whole = attachments.fill(spec, place.root, os.environ, stand_in=stand_in)
     carried = attachments.binary(Path(with_binary), spec.release) if with_binary else {}
 
-    from generator import custody, issue, passphrase, signer
+    from generator import issue
+    from generator.commands import choosing
 
-    issuer = issue.Issuer(
-        custody.find(place.root, pki, os.environ, place.authority_dir),
-        passphrase.asking(passphrase_file),
-        signer.configured(place),
-    )
+    issuer = choosing.issuer(place, pki, passphrase_file)
     store = Path(identities) if identities else None
     wanted = issue.Wanted(given, reuse, renew, store, revoke_previous)
     with issue.obtain(spec, wanted, issuer, now) as obtained:

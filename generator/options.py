@@ -10,7 +10,7 @@ import click
 from generator.problem import render as render_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from generator.problem import Problem
 
@@ -72,3 +72,14 @@ def show_json(**whole: Any) -> None:
     import json
 
     click.echo(json.dumps({"schema": 1, **whole}, indent=2, ensure_ascii=False))
+
+
+def show_rows(name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print such an object with one array, a row a line, and no more than one in memory."""
+    import json
+
+    click.echo(f'{{"schema": 1, "{name}": [', nl=False)
+    for number, row in enumerate(rows):
+        text = json.dumps(row, ensure_ascii=False)
+        click.echo(f"{',' if number else ''}\n  {text}", nl=False)
+    click.echo("\n]}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from generator.commands import choosing
-from generator.options import say, tell
+from generator.options import say, show_rows, tell
 from generator.problem import count, some
 
 if TYPE_CHECKING:
@@ -164,7 +163,7 @@ class _Run:
         if self.wanted.verbose:
             tell(warnings)
         if self.wanted.report == "json":
-            self._json()
+            show_rows("nodes", self._rows())
             return
         if not self.wanted.verbose and (warned := self.warned + len(warnings)):
             say(f"{count(warned, 'warning')}: -v shows them")
@@ -177,17 +176,14 @@ class _Run:
         if self.made and not basis.compared:
             say(f"each holds a private key: keep {self.out} as you keep keys")
 
-    def _json(self) -> None:
+    def _rows(self) -> Iterator[dict[str, Any]]:
         from generator import manifest
 
         there = manifest.read(self.out)
-        click.echo('{"schema": 1, "nodes": [', nl=False)
-        for number, node in enumerate(self.nodes):
+        for node in self.nodes:
             row = there.get(node)
-            values: dict[str, Any] = {"node": node, "state": self._state(node)}
-            values |= {name: row and getattr(row, name) for name in _REPORTED}
-            click.echo(f"{',' if number else ''}\n  {json.dumps(values)}", nl=False)
-        click.echo("\n]}")
+            values = {name: row and getattr(row, name) for name in _REPORTED}
+            yield {"node": node, "state": self._state(node), **values}
 
     def _state(self, node: str) -> str:
         if node in self.refused:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from generator.commands import choosing
-from generator.options import format_option, pki_option, workspace_option
+from generator.options import format_option, pki_option, show_rows, workspace_option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,11 +74,7 @@ def _print(plans: list[Plan], basis: Basis, options: dict[str, Any]) -> None:
     from generator import changes
 
     if options["report"] == "json":
-        click.echo('{"schema": 1, "nodes": [', nl=False)
-        for number, one in enumerate(plans):
-            text = json.dumps(changes.row(one), ensure_ascii=False)
-            click.echo(f"{',' if number else ''}\n  {text}", nl=False)
-        click.echo("\n]}")
+        show_rows("nodes", map(changes.row, plans))
         return
     click.echo(f"{basis.folder}: {changes.summary(Counter(one.state for one in plans))}")
     for line in changes.text(plans, basis.now, verbose=options["verbose"]):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from generator import custody, issue, passphrase, signer, workspace
+from generator import custody, workspace
+from generator.commands import choosing
 from generator.problem import Refused
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from generator.issue import Issuer
 
 
 def folder(root: Path, pki: str | None) -> Path:
@@ -24,13 +27,9 @@ def folder(root: Path, pki: str | None) -> Path:
     return custody.find(root, pki, os.environ, place.authority_dir)
 
 
-def issuer(root: Path, pki: str | None, passphrase_file: str | None) -> issue.Issuer:
+def issuer(root: Path, pki: str | None, passphrase_file: str | None) -> Issuer:
     """Return what issues for this workspace: its authority, or the command that it names."""
     place = workspace.open_workspace(root)
     if place.problems:
         raise Refused(place.problems)
-    return issue.Issuer(
-        custody.find(root, pki, os.environ, place.authority_dir),
-        passphrase.asking(passphrase_file),
-        signer.configured(place),
-    )
+    return choosing.issuer(place, pki, passphrase_file)
