@@ -91,4 +91,4 @@ def _cut(text: str, block: str, sign: str) -> str:
 
 @lru_cache(maxsize=32)
 def _indented(content: str) -> str:
-    return "".join(f"      {line}\n" if line else "\n" for line in content.split("\n")[:-1])
+    return "".join(f"    {line}\n" if line else "\n" for line in content.split("\n")[:-1])

@@ -86,10 +86,10 @@ TAMPERED = [
     ("hostname: n8\n", "hostname: n7\n"),
     ("node_id: n8\n", "node_id: n9\n"),
     ("preserve_hostname: false", "preserve_hostname: true"),
-    ("      #!/bin/sh\n", "      #!/bin/bash\n"),
+    ("    #!/bin/sh\n", "    #!/bin/bash\n"),
     ("10.0.0.8", "10.0.0.7"),
-    ("      -----BEGIN CERTIFICATE-----\n", "       -----BEGIN CERTIFICATE-----\n"),
-    ("runcmd:\n", "runcmd:\n  - [true]\n"),
+    ("    -----BEGIN CERTIFICATE-----\n", "     -----BEGIN CERTIFICATE-----\n"),
+    ("runcmd:\n", "runcmd:\n- [true]\n"),
     ('permissions: "0600"', 'permissions: "0644"'),
 ]
 

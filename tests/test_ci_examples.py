@@ -61,7 +61,7 @@ def test_the_workflows_pass_and_fail_where_they_should(demo: Demo, name: str) ->
     nodes.write_text(nodes.read_text("utf-8") + "supervisor: {log_lines: 64}\n", "utf-8")
     done = demo.run(script)
     assert done.returncode == 1
-    assert b"\n+        log_lines: 64\n" in done.stdout
+    assert b"\n+      log_lines: 64\n" in done.stdout
 
 
 def test_the_pytest_example(demo: Demo) -> None:

@@ -46,7 +46,7 @@ def test_they_are_texts_and_up_to_date(fleet: Fleet) -> None:
 def test_a_change_is_a_unified_diff(fleet: Fleet) -> None:
     edit(fleet, "fleet.yaml", "heartbeat_interval: 5s", "heartbeat_interval: 10s")
     diff, talk = check(fleet)
-    assert diff.count('\n-      heartbeat_interval: "5s"\n+      heartbeat_interval: "10s"\n') == 2
+    assert diff.count('\n-    heartbeat_interval: "5s"\n+    heartbeat_interval: "10s"\n') == 2
     assert "--- snapshots/n1/user-data\n+++ snapshots/n1/user-data\n@@ " in diff
     assert "n0/" not in diff
     assert "2 of 4 snapshots in snapshots are not up to date" in talk
@@ -116,7 +116,7 @@ def test_what_an_iso_holds_is_compared_as_text(fleet: Fleet) -> None:
     done = fleet(*images, "--check", check=False)
     assert done.returncode == 1
     assert b"--- images/n1.iso/user-data\n" in done.stdout
-    assert b'\n+      heartbeat_interval: "10s"\n' in done.stdout
+    assert b'\n+    heartbeat_interval: "10s"\n' in done.stdout
     done = fleet(*images, "--check", check=False, environ={"SOURCE_DATE_EPOCH": "1000000000"})
     assert b"images/n0.iso differs in its bytes, not in its texts\n" in done.stdout
 
