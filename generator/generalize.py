@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import zlib
 from dataclasses import dataclass
@@ -172,16 +173,21 @@ def zero(root: Path) -> None:
     if spare.exists():
         spare.write_text("0")  # or ext4 keeps 2% even from root
     path = root / f".{os.urandom(6).hex()}.zero"
-    with path.open("xb", buffering=0) as file:
-        size = _CHUNK
-        while size:
-            try:
-                file.write(bytes(size))
-            except OSError as error:
-                if error.errno not in _FULL:
-                    raise
-                size //= 2  # down to the last byte
-        os.fsync(file.fileno())
+    # Not by the page cache: what lies there when the last block goes, ext4 drops without a word.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_DIRECT, 0o600)
+    try:
+        smallest, size = os.fstatvfs(descriptor).f_frsize, _CHUNK
+        with mmap.mmap(-1, _CHUNK) as zeros, memoryview(zeros) as view:
+            while size >= smallest:
+                try:
+                    os.write(descriptor, view[:size])
+                except OSError as error:
+                    if error.errno not in _FULL:
+                        raise
+                    size //= 2  # down to the last block
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
     # What the file's own tables lie in is written by the journal only now, and never where the
     # file went away before: what was in such a block would still be there.
     mounting.settle(root)
