@@ -15,7 +15,7 @@ DEMO := out/demo
 # machinery that builds and boots a root filesystem.
 PACKAGES := busybox ca-certificates chromium cloud-init dash debian-archive-keyring dosfstools e2fsprogs fdisk \
 	genisoimage git golang-cfssl iproute2 mmdebstrap mtools openssl netcat-openbsd qemu-system-x86 qemu-utils \
-	shellcheck systemd systemd-container util-linux wget xorriso \
+	shellcheck systemd systemd-container util-linux wget xfsprogs xorriso \
 	python3-click python3-cryptography python3-jinja2 python3-jsonschema python3-pycdlib python3-yaml
 
 .PHONY: help demo test test-lowest test-full lint bench packages clean
