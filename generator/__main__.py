@@ -16,6 +16,9 @@ def main() -> None:
     # Data is the same bytes in every locale; the name of a file may be no text at all.
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+    if sys.stderr is None:  # closed; no file of ours may come to stand in its place
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        sys.stderr = os.fdopen(2, "w")
     sys.exit(run(sys.argv[1:]))
 
 

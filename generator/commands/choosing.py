@@ -162,7 +162,7 @@ def _check_kind(there: Manifest, out: Path, form: str, *, placeholder: bool) -> 
 @contextmanager
 def progress(label: str, length: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
     """Show a bar on a terminal, and yield what moves it on."""
-    if not shown or length < _FEW or sys.stderr is None or not sys.stderr.isatty():
+    if not shown or length < _FEW or not sys.stderr.isatty():
         yield lambda _: None
         return
     with click.progressbar(length=length, label=label, file=sys.stderr) as bar:
