@@ -99,7 +99,7 @@ def fetch(
         error.close()
         raise _status(redirects.told(), error.code, access) from None
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise _failure(redirects.told(), error, access) from None
+        raise _failure(redirects, error, access) from None
 
 
 def _request(url: str, access: Access) -> urllib.request.Request:
@@ -131,11 +131,11 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     max_redirections = 5
 
     def __init__(self, url: str, access: Access) -> None:
-        self._start, self._access, self._last = url, access, url
+        self._start, self._access, self.last = url, access, url
 
     def told(self) -> str:
         """Return what was asked for, and where another host was asked in its place."""
-        first, last = shown(self._start), shown(self._last)
+        first, last = shown(self._start), shown(self.last)
         elsewhere = urlsplit(first).netloc != urlsplit(last).netloc
         return f"{first}, which sent on to {last}" if elsewhere else first
 
@@ -151,7 +151,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
                 f"{shown(self._start)} sends on to {shown(target)}, which is not https",
                 "nothing is fetched from there",
             )
-        self._last = target
+        self.last = target
         following = super().redirect_request(req, *rest)
         if following and (old.scheme, old.netloc) != (new.scheme, new.netloc):
             following.headers = {"User-agent": "gen-seed"}
@@ -193,15 +193,15 @@ def _status(file: str, code: int, access: Access) -> Failed:
     return Failed(f"the server answers {code} for {file}", hint, code)
 
 
-def _failure(file: str, error: Exception, access: Access) -> Failed:
+def _failure(redirects: _Redirects, error: Exception, access: Access) -> Failed:
     """Return why there was no answer, in words of ours: a server's own might be anything."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
-    told = partial(Failed, f"cannot fetch {file}: {_reason(reason, access)}")
+    told = partial(Failed, f"cannot fetch {redirects.told()}: {_reason(reason, access)}")
     if isinstance(reason, ssl.SSLCertVerificationError):
         if "expired" in reason.verify_message:
             return told("whoever runs the server has to renew its certificate; nothing is trusted")
         return told("for a server with a root of its own: --ca FILE, or release.ca in fleet.yaml")
-    way = f" by the proxy of ${proxy}" if (proxy := _proxy(file)) else ""
+    way = f" by the proxy of ${proxy}" if (proxy := _proxy(redirects.last)) else ""
     return told(f"see whether the server can be reached from here{way}, and try again")
 
 

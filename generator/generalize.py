@@ -114,15 +114,15 @@ class Holding:
 
 def holding(tree: Tree) -> Holding:
     """Return what an image holds that is one machine's own."""
-    own = [path for pattern in _OURS for path in tree.find(pattern) if not _is_shared(path)]
     kept = [path for pattern in _SEEDS for path in tree.find(pattern) if _is_seed(tree, path)]
     authority = [path for pattern in _AUTHORITY for path in tree.find(pattern)]
     # An empty folder of state, such as systemd makes, is nobody's identity.
-    return Holding((*own, *kept), tuple(authority))
+    return Holding((*_own(tree), *kept), tuple(authority))
 
 
-def _is_shared(path: str) -> bool:
-    return path in _SHARED or unfinished(path) in _SHARED
+def _own(tree: Tree) -> list[str]:
+    found = [path for pattern in _OURS for path in tree.find(pattern)]
+    return [path for path in found if path not in _SHARED and unfinished(path) not in _SHARED]
 
 
 def _listed(paths: Iterable[str]) -> str:
@@ -142,8 +142,7 @@ def generalize(folder: Folder) -> Iterator[str]:
 
     Raises `Refused` where something cannot be taken away.
     """
-    ours = [path for pattern in _OURS for path in folder.find(pattern) if not _is_shared(path)]
-    yield from _remove(folder, "the node's identity and settings", ours)
+    yield from _remove(folder, "the node's identity and settings", _own(folder))
     for what, patterns in _MACHINES.items():
         yield from _remove(folder, what, [path for p in patterns for path in folder.find(p)])
     # Empty, so that the first boot makes another; without the file systemd takes itself to be

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,26 @@ def gen_seed(
     )
     assert not check or done.returncode == 0, done.stderr.decode()
     return done
+
+
+def on_terminal(*arguments: str, cwd: Path) -> tuple[int, bytes, str]:
+    """Run the real command, its stdout a terminal: exit status, what that shows, and stderr."""
+    leader, follower = os.openpty()
+    done = subprocess.run(
+        [sys.executable, "-m", "generator", *arguments],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        stdout=follower,
+        stderr=subprocess.PIPE,
+        check=False,
+        timeout=120,
+    )
+    os.close(follower)
+    shown = b""
+    with suppress(OSError), os.fdopen(leader, "rb", buffering=0) as terminal:  # EIO is its end
+        while piece := terminal.read(1000):
+            shown += piece
+    return done.returncode, shown, done.stderr.decode()
 
 
 @dataclass(frozen=True)

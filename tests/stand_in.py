@@ -234,6 +234,14 @@ def node_in(root: Path, shell: list[str]) -> Node:
     return made
 
 
+def node_at_rest(root: Path) -> Node:
+    """Return a node that is what its first seed says."""
+    made = node_in(root, DASH)
+    made.onboard()
+    made.accept()
+    return made
+
+
 @dataclass(frozen=True)
 class Authority:
     certificate: x509.Certificate

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fleet import CHECKOUT, write_fleet
+from fleet import CHECKOUT, on_terminal, write_fleet
 from images import (
     BINARY,
     NEWER,
@@ -98,19 +98,9 @@ def test_a_tar_is_the_same_everywhere_and_roots(fleet: Fleet, tmp_path: Path) ->
 
 
 def test_a_tar_has_no_terminal_and_no_place_for_a_name(fleet: Fleet) -> None:
-    leader, follower = os.openpty()
-    done = subprocess.run(
-        [sys.executable, "-m", "generator", "bake", "--tar", "-", "--binary", "llmgw"],
-        cwd=fleet.root,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-        stdout=follower,
-        stderr=subprocess.PIPE,
-        check=False,
-    )
-    os.close(follower)
-    os.close(leader)
-    assert done.returncode == 1
-    assert done.stderr.decode() == (
+    status, _, said = on_terminal("bake", "--tar", "-", "--binary", "llmgw", cwd=fleet.root)
+    assert status == 1
+    assert said == (
         "error: binary data is not written to a terminal\n"
         "  hint: redirect it, > FILE, or write it with --tar FILE\n"
     )

@@ -33,6 +33,7 @@ from stand_in import (
     authority,
     available,
     files_of,
+    node_at_rest,
     node_in,
     release_of,
     user_data,
@@ -58,10 +59,7 @@ SECOND = replace(
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
     """A node that is what its first seed says."""
-    made = node_in(tmp_path, DASH)
-    made.onboard()
-    made.accept()
-    return made
+    return node_at_rest(tmp_path)
 
 
 def apply(node: Node, text: str, *arguments: str) -> str:

@@ -14,7 +14,18 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
-from stand_in import BINARY, DASH, FIRST, SYSTEMCTL, Node, files_of, node_in, release_of, user_data
+from stand_in import (
+    BINARY,
+    DASH,
+    FIRST,
+    SYSTEMCTL,
+    Node,
+    files_of,
+    node_at_rest,
+    node_in,
+    release_of,
+    user_data,
+)
 from test_change import (
     APPLIED,
     BETTER,
@@ -40,10 +51,7 @@ N8 = replace(FIRST, node_id="n8")
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
     """A node that is what its first seed says."""
-    made = node_in(tmp_path, DASH)
-    made.onboard()
-    made.accept()
-    return made
+    return node_at_rest(tmp_path)
 
 
 def cut(node: Node, at: int, *command: str) -> bool:
